@@ -96,3 +96,7 @@ pub mod csi {
 
 /// The version of the plugin contract that this tree speaks.
 pub const PLUGIN_CONTRACT: u32 = 1;
+
+/// The metadata of ExecSync by which the agent says how many bytes of each output it reads, as a decimal number: a probe
+/// reads 10 KiB. A runtime may cut what it answers to that.
+pub const MAX_OUTPUT_METADATA: &str = "oxlet-max-output-bytes";

@@ -28,6 +28,7 @@ use tower::service_fn;
 
 /// A list is made from memory.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The removal of an image deletes its files, which takes a slow disk a minute.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(120);
 /// As the agent's own pulls.
 const LONG_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -88,6 +88,7 @@ impl Drop for RequestGuard {
 /// How many connections a listener has at a time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
+    /// Connections at a time, each with up to a head of 64 KiB and its TLS buffers.
     pub(crate) all: usize,
     /// Of these, connections without a permitted request.
     pub(crate) unknown: usize,

@@ -6,6 +6,7 @@ use super::FieldErrors;
 use crate::feature_gates::FeatureGates;
 use crate::kubelet_configuration::{GoDuration, KubeletConfiguration, Logging, Quantity, Tracing};
 
+/// The highest verbosity: upstream's, what a signed 32-bit number holds.
 const MAX_VERBOSITY: u32 = i32::MAX.unsigned_abs();
 
 pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut FieldErrors) {

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use rig::random::Random;
+
 use crate::case::{
     Case, ContainerCase, Content, DeviceCase, Dns, End, File, HiddenPaths, ImageCase, ImageVolume,
     MountCase, NewerCase, Pids, PodCase, Propagation, Resources, SeccompCase, Source,
 };
-use crate::random::Random;
 
 const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nweb:x:1000:1000::/home/web:/bin/sh\n\
                       plain:x:33:34::/:/bin/false\n";
@@ -236,7 +237,7 @@ const SHELL: &str = "trap 'exit 40' TERM; trap 'exit 41' QUIT; trap 'exit 42' US
 
 /// Makes the case of a seed: always the same.
 pub fn case(seed: u64) -> Case {
-    let mut random = Random::new(seed);
+    let mut random = Random::far_apart(seed);
     let mut case = Case {
         seed,
         image: image(&mut random),
@@ -469,14 +470,14 @@ fn pod(random: &mut Random) -> PodCase {
         let all = SYSCTLS.map(|(name, value)| (name.to_owned(), value.to_owned()));
         pod.sysctls = random.some(&all, 3);
         // The kubelet sends none that are not the pod's own.
-        let is_own = |(name, _): &(String, String)| {
+        let (node_network, node_ipc) = (pod.node_network, pod.node_ipc);
+        pod.sysctls.retain(|(name, _)| {
             if name.starts_with("net") {
-                !pod.node_network
+                !node_network
             } else {
-                !pod.node_ipc
+                !node_ipc
             }
-        };
-        pod.sysctls.retain(is_own);
+        });
     }
     if random.one_in(3) {
         pod.dns = Some(Dns {

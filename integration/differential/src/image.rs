@@ -149,13 +149,13 @@ impl Layer {
     }
 }
 
-fn header(kind: tar::EntryType, mode: u32, (uid, gid): (u64, u64)) -> tar::Header {
+fn header(kind: tar::EntryType, mode: u32, owner: (u64, u64)) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
     header.set_size(0);
-    header.set_uid(uid);
-    header.set_gid(gid);
+    header.set_uid(owner.0);
+    header.set_gid(owner.1);
     header.set_mtime(0);
     header
 }

@@ -42,6 +42,13 @@ pub(crate) struct Lane {
     pub(crate) home: PathBuf,
 }
 
+/// A sandbox that the runtime has made, and what was asked for.
+#[derive(Clone, Copy)]
+struct Sandbox<'a> {
+    id: &'a str,
+    config: &'a PodSandboxConfig,
+}
+
 /// A container, and what has been learnt of it.
 struct Container {
     /// How the keys of its observation begin.
@@ -73,7 +80,15 @@ impl Lane {
             Some(answer) => {
                 let id = answer.pod_sandbox_id;
                 observation.names.ids.push((id.clone(), "<pod>"));
-                let run = self.containers(case, &places, (&id, &config), &mut observation);
+                let run = self.containers(
+                    case,
+                    &places,
+                    Sandbox {
+                        id: &id,
+                        config: &config,
+                    },
+                    &mut observation,
+                );
                 let run = run.await;
                 self.remove(&id, &mut observation).await;
                 run?;
@@ -100,7 +115,7 @@ impl Lane {
         &self,
         case: &Case,
         places: &Places,
-        sandbox: (&str, &PodSandboxConfig),
+        sandbox: Sandbox<'_>,
         observation: &mut Observation,
     ) -> Result<()> {
         let config = requests::container(case, places);
@@ -141,15 +156,15 @@ impl Lane {
     async fn begin(
         &self,
         prefix: &'static str,
-        (sandbox, sandbox_config): (&str, &PodSandboxConfig),
+        sandbox: Sandbox<'_>,
         config: ContainerConfig,
         observation: &mut Observation,
     ) -> Option<Container> {
-        let log = Path::new(&sandbox_config.log_directory).join(&config.log_path);
+        let log = Path::new(&sandbox.config.log_directory).join(&config.log_path);
         let asked = CreateContainerRequest {
-            pod_sandbox_id: sandbox.to_owned(),
+            pod_sandbox_id: sandbox.id.to_owned(),
             config: Some(config),
-            sandbox_config: Some(sandbox_config.clone()),
+            sandbox_config: Some(sandbox.config.clone()),
         };
         let runs = format!("{prefix}.runs");
         let made = within(self.runtime.clone().create_container(asked)).await;
@@ -309,8 +324,8 @@ fn make_fixture(case: &Case, fixture: &Path) -> Result<()> {
     let private = fixture.join("private");
     fs::create_dir(&private)?;
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700))?;
-    let has_tree = |mount: &crate::case::MountCase| mount.source == Source::Tree;
-    if !case.container.mounts.iter().any(has_tree) {
+    let mut mounts = case.container.mounts.iter();
+    if !mounts.any(|mount| mount.source == Source::Tree) {
         return Ok(());
     }
     let tree = fixture.join("tree");

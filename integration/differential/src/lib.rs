@@ -19,5 +19,4 @@ mod lane;
 mod native;
 mod observed;
 pub mod probe;
-mod random;
 mod requests;

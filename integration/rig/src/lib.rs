@@ -7,6 +7,7 @@ pub mod agent;
 pub mod containerd;
 pub mod http;
 pub mod images;
+pub mod random;
 pub mod try_node;
 mod wait;
 

@@ -15,8 +15,8 @@ use std::{env, fs};
 use anyhow::{Context, Result, bail};
 
 use self::corpus::SeedCorpus;
-use self::mutate::Random;
 pub use self::targets::{FuzzTarget, all};
+use rig::random::Random;
 
 /// One target in libFuzzer's process.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! From valid inputs to nearly valid ones.
 
+use rig::random::Random;
 use serde_json::{Number, Value};
 
 use super::corpus::{SeedCorpus, WORDS};
@@ -7,41 +8,9 @@ use super::corpus::{SeedCorpus, WORDS};
 /// What one input may grow to: larger ones are a matter of limits, which have tests of their own.
 const LONGEST: usize = 64 << 10;
 
-/// Numbers that look random and are the same in every run with the same seed (splitmix64).
-#[derive(Clone, Debug)]
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Returns a number below the bound; nought below nought.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
-        let bound = u64::try_from(bound.max(1)).unwrap_or(u64::MAX);
-        usize::try_from(self.next() % bound).unwrap_or_default()
-    }
-
-    fn one_in(&mut self, chances: usize) -> bool {
-        self.below(chances) == 0
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        let at = self.below(from.len());
-        from.get(at)
-    }
-
-    fn word(&mut self) -> &'static str {
-        self.pick(WORDS).copied().unwrap_or_default()
-    }
+/// One of the words that inputs are broken with.
+fn word(random: &mut Random) -> &'static str {
+    random.choose(WORDS).copied().unwrap_or_default()
 }
 
 /// Changes an input: one that is a tree mostly without losing its shape.
@@ -84,10 +53,10 @@ fn break_tree(random: &mut Random, tree: &mut Value) {
             }
             match random.below(4) {
                 0 => drop(fields.remove(&key)),
-                1 => drop(fields.insert(random.word().to_owned(), scalar(random))),
+                1 => drop(fields.insert(word(random).to_owned(), scalar(random))),
                 2 => {
                     let moved = fields.remove(&key).unwrap_or_default();
-                    drop(fields.insert(random.word().to_owned(), moved));
+                    drop(fields.insert(word(random).to_owned(), moved));
                 }
                 _ => drop(fields.insert(key, scalar(random))),
             }
@@ -117,16 +86,16 @@ fn scalar(random: &mut Random) -> Value {
         0 => Value::Null,
         1 => Value::Bool(random.one_in(2)),
         2 => Value::Number(Number::from(i64::from_ne_bytes(
-            random.next().to_ne_bytes(),
+            random.number().to_ne_bytes(),
         ))),
-        3 => Number::from_f64(f64::from_bits(random.next())).map_or(Value::Null, Value::Number),
-        4 => Value::Array(vec![Value::from(random.word())]),
+        3 => Number::from_f64(f64::from_bits(random.number())).map_or(Value::Null, Value::Number),
+        4 => Value::Array(vec![Value::from(word(random))]),
         5 => Value::Object(
-            [(random.word().to_owned(), Value::from(random.word()))]
+            [(word(random).to_owned(), Value::from(word(random)))]
                 .into_iter()
                 .collect(),
         ),
-        _ => Value::from(random.word()),
+        _ => Value::from(word(random)),
     }
 }
 
@@ -135,20 +104,20 @@ fn break_text(random: &mut Random, bytes: &mut Vec<u8>, corpus: &SeedCorpus) {
     match random.below(11) {
         0 => flip(random, bytes),
         1 => drop(bytes.drain(start..end)),
-        2 => drop(bytes.splice(start..start, random.word().bytes())),
-        3 => drop(bytes.splice(start..end, random.word().bytes())),
+        2 => drop(bytes.splice(start..start, word(random).bytes())),
+        3 => drop(bytes.splice(start..end, word(random).bytes())),
         4 => {
             let chunk = bytes[start..end].repeat(random.below(4));
             drop(bytes.splice(start..start, chunk));
         }
         5 => {
-            let other = random.pick(&corpus.texts).cloned().unwrap_or_default();
+            let other = random.choose(&corpus.texts).cloned().unwrap_or_default();
             let (from, to) = range(random, other.len());
             drop(bytes.splice(start..end, other[from..to].iter().copied()));
         }
         6 | 7 => break_value(random, bytes),
         8 => break_lines(random, bytes),
-        9 => drop(bytes.splice(start..end, random.next().to_le_bytes())),
+        9 => drop(bytes.splice(start..end, random.number().to_le_bytes())),
         _ if random.one_in(8) => {
             // Depth: what a recursive reader dies of.
             let deep = ["[", "{\"a\":", "- ", "? ", "(", "{a: "][random.below(6)]
@@ -185,7 +154,7 @@ fn break_value(random: &mut Random, bytes: &mut Vec<u8>) {
         .iter()
         .position(|byte| b",}]\n".contains(byte))
         .unwrap_or(rest.len());
-    let value = format!(" {}", random.word());
+    let value = format!(" {}", word(random));
     drop(bytes.splice(start..start + length, value.into_bytes()));
 }
 
@@ -209,7 +178,7 @@ fn break_lines(random: &mut Random, bytes: &mut Vec<u8>) {
 #[cfg(test)]
 pub(super) fn input(random: &mut Random, corpus: &SeedCorpus) -> Vec<u8> {
     let seeds: Vec<_> = corpus.seeds().collect();
-    let seed = random.pick(&seeds).cloned().unwrap_or_default();
+    let seed = random.choose(&seeds).cloned().unwrap_or_default();
     mutated(random, &seed, corpus)
 }
 

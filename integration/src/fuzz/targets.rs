@@ -549,7 +549,9 @@ fn checkpoint(_: &Path, input: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuzz::mutate::{Random, input};
+    use rig::random::Random;
+
+    use crate::fuzz::mutate::input;
 
     #[test]
     fn every_target_withstands_broken_inputs() {

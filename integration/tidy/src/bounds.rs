@@ -95,6 +95,8 @@ pub(crate) fn check(tree: &Tree, page: &str) -> Vec<String> {
     if !errors.is_empty() {
         errors.push(format!("OXLET_GENERATE=1 cargo run -p tidy writes {PAGE}"));
     }
+    let silent = made.lines().filter_map(|line| line.strip_suffix("|  |"));
+    errors.extend(silent.map(|row| format!("a doc comment is missing for the bound {row}")));
     errors
 }
 
@@ -315,16 +317,23 @@ mod tests {
 
     #[test]
     fn a_page_that_differs_from_the_source_is_told_by_the_row() {
-        let tree = tree("plugins/a/src/b.rs", "const MAX_ROWS: u8 = 1;\n");
+        let tree = tree("plugins/a/src/b.rs", "/// Rows.\nconst MAX_ROWS: u8 = 1;\n");
         let made = page(&tree);
         assert_eq!(check(&tree, &made), [""; 0]);
         let old = made.replace("`1`", "`2`");
         let row = "| `MAX_ROWS`, b.rs |";
         let expected = [
-            format!("docs/bounds.md lacks: {row} `1` |  |"),
-            format!("docs/bounds.md has, but the source has not: {row} `2` |  |"),
+            format!("docs/bounds.md lacks: {row} `1` | Rows. |"),
+            format!("docs/bounds.md has, but the source has not: {row} `2` | Rows. |"),
             "OXLET_GENERATE=1 cargo run -p tidy writes docs/bounds.md".to_owned(),
         ];
         assert_eq!(check(&tree, &old), expected);
+    }
+
+    #[test]
+    fn a_bound_without_a_sentence_about_it_is_an_error() {
+        let tree = tree("plugins/a/src/b.rs", "const MAX_ROWS: u8 = 1;\n");
+        let expected = "a doc comment is missing for the bound | `MAX_ROWS`, b.rs | `1` ";
+        assert_eq!(check(&tree, &page(&tree)), [expected]);
     }
 }

@@ -24,6 +24,7 @@ pub const MESSAGE_LIMIT: usize = 64 << 20;
 /// Between attempts of one call. A successor is there within milliseconds, or after a back-off; what is absent for long is
 /// not asked for all the time.
 const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(1);
+/// The longest pause between two attempts: a successor is found within this time.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// The next attempt comes after this part of the time that the call has waited already.
 const WAITED_PARTS: u32 = 8;

@@ -14,6 +14,7 @@ pub(super) const ABANDONED: &str = "abandoned";
 const STACK_BYTES: usize = 256 << 10;
 /// A thread costs about 20 KiB while it waits: few are kept.
 const IDLE_MAX: usize = 4;
+/// How long a thread waits for further work before it ends: longer than the pause between two calls of a busy node.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) type Runnable = Box<dyn FnOnce() + Send>;

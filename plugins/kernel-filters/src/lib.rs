@@ -9,8 +9,8 @@ mod signal;
 
 pub use devices::attach::{AttachError, attach};
 pub use devices::program::{DeviceError, DeviceFilter};
-pub use devices::rule::DeviceRule;
+pub use devices::rule::{DeviceRule, default_rules};
 pub use seccomp::install::install;
 pub use seccomp::profile::{Action, Argument, Operator, Profile, Rule};
 pub use seccomp::program::{Filter, SeccompError};
-pub use signal::{restore_sigpipe, send_signal};
+pub use signal::{RTMAX, RTMIN, restore_sigpipe, send_signal, signal_name, signal_number};

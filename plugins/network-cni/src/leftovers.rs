@@ -16,6 +16,7 @@ use crate::chain::MARK;
 
 /// Rounds: a process may have started another one while it was looked for.
 const ROUNDS: usize = 8;
+/// How long one killed process may take to end; the agent waits ten seconds for the whole start.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Kills every process with the mark, and waits for its end. Returns how many there were.

@@ -29,7 +29,7 @@ use proto::network::network_server::NetworkServer;
 use tokio::sync::watch;
 
 use crate::attachments::Store;
-pub use crate::chain::{Call, CniError, Programs, Step, Steps, Sweep, Work};
+pub use crate::chain::{Call, CniError, Preparation, Programs, Step, Steps, Sweep, Work};
 use crate::chain::{Chains, Doers};
 use crate::clock::Clock;
 pub use crate::conflist::{ConfError, Form, Network, PluginConf, parse};

@@ -17,6 +17,7 @@ const INTERFACE: &str = "eth0";
 const OWNER_MAX: usize = 64;
 const ARGUMENT_MAX: usize = 4096;
 const WITHIN_MAX: Duration = Duration::from_secs(600);
+/// For a call that says nothing of its time: a chain of programs takes seconds, a slow IPAM a minute.
 const CALL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// What Add, Delete and Check say of an attachment.

@@ -22,7 +22,7 @@ mod sysctl;
 
 use std::sync::Arc;
 
-use network_cni::{Call, Step, Steps, Sweep, Work};
+use network_cni::{Call, Preparation, Step, Steps, Sweep, Work};
 
 use crate::conf::NotBuiltIn;
 use crate::main_plugins::{bridge, loopback, ptp};
@@ -58,13 +58,14 @@ impl Steps for BuiltIn {
             Ok(work) => Step::BuiltIn(work),
             Err(NotBuiltIn(why)) => Step::Program {
                 why,
+                first: prepare(&call),
                 then: sweep(call),
             },
         }
     }
 }
 
-/// Has every step done by its program, whose DEL knows nothing of nf_tables' rules in old versions, and in newer ones only
+/// Runs the program of every step. A program's DEL knows nothing of nf_tables' rules in old versions, and in newer ones only
 /// of those of its own backend: they are taken away after it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Swept;
@@ -73,6 +74,7 @@ impl Steps for Swept {
     fn step(&self, call: Call) -> Step {
         Step::Program {
             why: String::new(),
+            first: prepare(&call),
             then: sweep(call),
         }
     }
@@ -89,6 +91,12 @@ fn plan(call: &Call) -> Result<Work, NotBuiltIn> {
         "firewall" => firewall::plan(call),
         _ => Err(NotBuiltIn("a plugin of another type".to_owned())),
     }
+}
+
+/// What is done before a program's ADD: `portmap` sets `route_localnet` as well.
+fn prepare(call: &Call) -> Option<Preparation> {
+    let opens = call.verb == "ADD" && call.plugin == "portmap";
+    opens.then(|| Box::new(portmap::guard) as Preparation)
 }
 
 /// What is left to do after a program's DEL.

@@ -24,6 +24,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A pod's start is tried again by the kubelet, and STATUS by the runtime: they do not wait long for a plugin that is
 /// away. DEL waits as long as it may, because what it does not do might be left.
 const IMPATIENT: Duration = Duration::from_secs(10);
+/// Bytes of an answer: more than the results of all attachments of a node.
 const MESSAGE_LIMIT: usize = 64 << 20;
 
 /// Carries a verb out; returns what is to be printed.

@@ -70,8 +70,11 @@ impl Arguments {
         }
         read.id = words.next().ok_or(ArgumentsError::Usage)?;
         read.rest = words.collect();
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.+".contains(c);
-        if read.id.is_empty() || read.id.starts_with('.') || !read.id.chars().all(allowed) {
+        let is_plain = read
+            .id
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-.+".contains(c));
+        if read.id.is_empty() || read.id.starts_with('.') || !is_plain {
             return Err(ArgumentsError::Id(read.id));
         }
         Ok(read)

@@ -106,10 +106,14 @@ fn overlaid(program: &Path, second: &Path) -> io::Result<OwnedFd> {
 
 /// Folders as an overlay's option; none where one has a character that the option takes for its own.
 fn layers(folders: &[&Path]) -> Option<Vec<u8>> {
-    let names = folders.iter().map(|folder| folder.as_os_str().as_bytes());
-    let all = names.collect::<Vec<_>>();
-    let plain = |name: &&[u8]| !name.iter().any(|byte| b":,\\".contains(byte));
-    all.iter().all(plain).then(|| all.join(&b':'))
+    let names: Vec<&[u8]> = folders
+        .iter()
+        .map(|folder| folder.as_os_str().as_bytes())
+        .collect();
+    let are_plain = names
+        .iter()
+        .all(|name| !name.iter().any(|byte| b":,\\".contains(byte)));
+    are_plain.then(|| names.join(&b':'))
 }
 
 #[expect(
@@ -206,11 +210,14 @@ mod tests {
     #[test]
     fn memory_that_is_busy_is_sealed_later_and_another_error_is_told_at_once() {
         let (mut tries, mut pauses) = (0, 0);
-        let seal = || {
-            tries += 1;
-            if tries < 3 { Err(Errno::BUSY) } else { Ok(()) }
-        };
-        assert_eq!(while_busy(seal, || pauses += 1), Ok(()));
+        let sealed = while_busy(
+            || {
+                tries += 1;
+                if tries < 3 { Err(Errno::BUSY) } else { Ok(()) }
+            },
+            || pauses += 1,
+        );
+        assert_eq!(sealed, Ok(()));
         assert_eq!((tries, pauses), (3, 2));
         let mut pauses = 0;
         let never = while_busy(|| Err(Errno::BUSY), || pauses += 1);

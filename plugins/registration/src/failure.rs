@@ -93,6 +93,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 
 /// A message goes into events and into the head of an answer: it must not be longer than those take.
 fn shortened(message: &str) -> String {
+    /// Bytes of a message: an event has 1024 characters, and the head of an answer a few KiB.
     const LONGEST: usize = 2048;
     match message.get(..message.floor_char_boundary(LONGEST)) {
         Some(start) if start.len() < message.len() => format!("{start} ..."),

@@ -11,9 +11,11 @@ use tonic::transport::Channel;
 
 use crate::rpc::{self, ConnectRetry};
 
-/// Upstream's three timeouts.
+/// How long a connection with a plugin's socket may take: upstream's.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a plugin may take to say what it is: upstream's.
 const INFO_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a plugin may take to hear whether it is registered: upstream's.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A name, an endpoint and a few versions.

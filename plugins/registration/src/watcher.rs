@@ -16,6 +16,7 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(10);
 const SCAN_INTERVAL_WITHOUT_INOTIFY: Duration = Duration::from_secs(1);
 /// Between two looks: a folder that changes all the time costs a look so often.
 const SCAN_MIN_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a look through the folder may take: a disk that takes longer hangs.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the sockets of the first scan are waited for before `Synced` is sent.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);

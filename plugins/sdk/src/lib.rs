@@ -36,13 +36,10 @@ pub mod testing;
 pub use error_chain::error_chain;
 pub use health::{Health, Status};
 pub use plugin::{Info, Kind, Refusal, Setup};
+pub use proto::MAX_OUTPUT_METADATA;
 pub use serve::serve;
 pub use tonic::service::Routes;
 
 /// The largest message that agent and plugins take from each other; set it on services and clients
 /// with `max_decoding_message_size`, whose own default (4 MiB) a list of a thousand pods exceeds.
 pub const MESSAGE_LIMIT: usize = 64 << 20;
-
-/// The metadata of ExecSync by which the agent says how many bytes of each output it reads, as a decimal number: a probe
-/// reads 10 KiB. A runtime may cut what it answers to that.
-pub const MAX_OUTPUT_METADATA: &str = "oxlet-max-output-bytes";

@@ -20,6 +20,7 @@ use crate::volumes::propagation;
 const OWN_PLACES: usize = 16;
 /// Anything else may hang until its deadline: there is room for many that do, and they take none from the others.
 const FOREIGN_PLACES: usize = 240;
+/// How long the steps on the own disk before a mount may take.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Everything that calls share. Clones are the same.

@@ -16,9 +16,8 @@ use logic_pods::probes::target::HttpTarget;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use super::head_filter::HeadFilter;
+use super::stream::ProbeStream;
 use super::tls::TlsError;
-use super::write_first::WriteFirst;
 use super::{DialError, MAX_BODY, ProbeClient};
 
 /// Bytes of what is needed of a response's head; more is an error.
@@ -213,7 +212,7 @@ where
     let mut builder = http1::Builder::new();
     let builder = builder.title_case_headers(true).max_buf_size(MAX_HEADERS);
     let shaken = builder
-        .handshake(TokioIo::new(HeadFilter::new(WriteFirst::new(stream))))
+        .handshake(TokioIo::new(ProbeStream::new(stream)))
         .await;
     let (mut sender, connection) = shaken.map_err(|error| ResponseError::Head(broken(&error)))?;
     let asked = async {

@@ -11,15 +11,14 @@
 
 pub mod exec;
 pub mod grpc;
-mod head_filter;
 pub mod http;
 mod lookup;
 #[cfg(any(test, feature = "testing"))]
 pub mod rig;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod write_first;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -16,8 +16,6 @@ use tonic::metadata::MetadataValue;
 
 use super::{RuntimeClient, RuntimeError, convert, operations, runtime};
 
-/// The metadata of ExecSync by which runtime plugins know how much of each output is read (`sdk::MAX_OUTPUT_METADATA`).
-const MAX_OUTPUT_METADATA: &str = "oxlet-max-output-bytes";
 /// The runtime enforces a command's deadline; the client's own comes this much later.
 const EXEC_TIMEOUT_MARGIN: Duration = Duration::from_secs(2);
 
@@ -73,7 +71,9 @@ impl RuntimeClient {
         let mut request = tonic::Request::new(request);
         if let Some(max) = max_output_bytes {
             let max = MetadataValue::from(u64::try_from(max).unwrap_or(u64::MAX));
-            request.metadata_mut().insert(MAX_OUTPUT_METADATA, max);
+            request
+                .metadata_mut()
+                .insert(proto::MAX_OUTPUT_METADATA, max);
         }
         let deadline = match within.is_zero() {
             true => self.within,

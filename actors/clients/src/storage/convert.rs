@@ -321,6 +321,7 @@ pub(super) fn figures(answer: wire::StatsResponse) -> VolumeMetrics {
         inodes: answer.inodes,
         inodes_free: answer.inodes_free,
         inodes_used: answer.inodes_used,
+        at_least: answer.at_least,
         at: taken
             .filter(|taken| *taken > 0)
             .and_then(|taken| Timestamp::from_millisecond(taken).ok()),

@@ -30,6 +30,7 @@ pub const MAILBOX: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Between attempts: doubled from the first to the last.
 const FIRST: Duration = Duration::from_millis(50);
+/// The longest pause between attempts to write the CSINode object: a driver waits for it.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Messages of the `CSINode` manager.

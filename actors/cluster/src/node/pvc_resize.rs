@@ -28,6 +28,7 @@ const MOST: usize = 4096;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Between attempts: doubled from the first to the last.
 const FIRST: Duration = Duration::from_millis(200);
+/// The longest pause between attempts to write the outcome of an expansion: a user waits for it.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Messages of the claim resizer.

@@ -17,6 +17,7 @@ use crate::meminfo::MemInfo;
 
 /// More entries than the kernel's folder of nodes has, and more bytes than its files.
 const MAX_ENTRIES: usize = 4096;
+/// Bytes of one of the kernel's files about a node; a list of 8192 CPUs has 20 KiB.
 const MAX_BYTES: u64 = 64 * 1024;
 
 /// The NUMA nodes as decisions need them: both have the same nodes.

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use logic_api::objects::TokenSpec;
 use logic_api::pod::PodView;
 use serde::{Deserialize, Serialize};
 
@@ -286,12 +287,33 @@ pub enum FsGroupChangePolicy {
 }
 
 /// An object that a volume was made from: when it changes, the volume may.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dependency {
     /// `ConfigMap`, `Secret`, `PersistentVolumeClaim` ...
     pub kind: &'static str,
     pub namespace: String,
     pub name: String,
+    /// Which token, for a `TokenRequest`: pods share a service account, but not its tokens.
+    pub token: Option<TokenSpec>,
+}
+
+impl Dependency {
+    pub(crate) fn new(kind: &'static str, namespace: &str, name: &str) -> Self {
+        Self {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            token: None,
+        }
+    }
+
+    /// A token, or the reason why there is none.
+    pub(crate) fn token(wanted: &TokenSpec) -> Self {
+        Self {
+            token: Some(wanted.clone()),
+            ..Self::new("TokenRequest", &wanted.namespace, &wanted.service_account)
+        }
+    }
 }
 
 /// A volume that is ready to be mounted.

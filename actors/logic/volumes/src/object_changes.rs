@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
-use logic_api::objects::{Issuance, StaticObjects, TokenSpec};
+use logic_api::objects::{Issuance, Objects, PodCertificateSpec, StaticObjects};
 
 use super::Dependency;
 
 /// Whether an object that a volume was made from is another one now. What did not change is the very same object.
 pub fn is_changed(uses: &Dependency, before: &StaticObjects, now: &StaticObjects) -> bool {
+    if let Some(wanted) = &uses.token {
+        // Only this pod's: each start of a pod changes the tokens of its account.
+        return before.token(wanted) != now.token(wanted)
+            || before.refused_token(wanted) != now.refused_token(wanted);
+    }
     let name = uses.name.as_str();
     let key = (uses.namespace.clone(), uses.name.clone());
     let refusal = (
@@ -31,10 +36,6 @@ pub fn is_changed(uses: &Dependency, before: &StaticObjects, now: &StaticObjects
             let (before, now) = (&before.volume_attachments, &now.volume_attachments);
             differs(before.get(name), now.get(name))
         }
-        "TokenRequest" => {
-            before.tokens.get(&key) != now.tokens.get(&key)
-                || refusals(uses, before).ne(refusals(uses, now))
-        }
         "PodCertificateRequest" if !has_manifests(before) && !has_manifests(now) => {
             certificates(uses, before) != certificates(uses, now)
         }
@@ -49,21 +50,15 @@ fn has_manifests(objects: &StaticObjects) -> bool {
 
 /// How far it is with the certificates of a pod.
 fn certificates<'a>(uses: &Dependency, objects: &'a StaticObjects) -> Vec<&'a Arc<Issuance>> {
-    let own = objects
+    let first = PodCertificateSpec::first_of(&uses.namespace, &uses.name);
+    objects
         .issuances
-        .iter()
-        .filter(|(wanted, _)| wanted.namespace == uses.namespace && wanted.pod_name == uses.name);
-    own.map(|(_, issuance)| issuance).collect()
-}
-
-/// Why tokens of an account are not there.
-fn refusals<'a>(
-    uses: &'a Dependency,
-    objects: &'a StaticObjects,
-) -> impl Iterator<Item = (&'a TokenSpec, &'a String)> {
-    objects.refused_tokens.iter().filter(|(wanted, _)| {
-        wanted.namespace == uses.namespace && wanted.service_account == uses.name
-    })
+        .range(first..)
+        .take_while(|(wanted, _)| {
+            wanted.namespace == uses.namespace && wanted.pod_name == uses.name
+        })
+        .map(|(_, issuance)| issuance)
+        .collect()
 }
 
 fn differs<T>(before: Option<&Arc<T>>, now: Option<&Arc<T>>) -> bool {
@@ -76,7 +71,10 @@ fn differs<T>(before: Option<&Arc<T>>, now: Option<&Arc<T>>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use logic_api::objects::{PendingCertificateRequest, PodCertificateSpec, parse};
+    use jiff::Timestamp;
+    use logic_api::objects::{
+        BoundPod, PendingCertificateRequest, ServiceAccountToken, StaticToken, TokenSpec, parse,
+    };
 
     use super::*;
 
@@ -85,11 +83,56 @@ mod tests {
     }
 
     fn uses(kind: &'static str, namespace: &str, name: &str) -> Dependency {
-        Dependency {
-            kind,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
+        Dependency::new(kind, namespace, name)
+    }
+
+    fn token_of(pod: &str) -> TokenSpec {
+        TokenSpec {
+            namespace: "default".into(),
+            service_account: "shared".into(),
+            audiences: Vec::new(),
+            expiration_seconds: 3600,
+            pod_name: pod.into(),
+            pod_uid: "u".into(),
         }
+    }
+
+    fn put(objects: &mut StaticObjects, bound_to: Option<&str>, text: &str) {
+        let token = StaticToken {
+            audiences: Vec::new(),
+            bound_to: bound_to.map(|name| BoundPod {
+                name: name.into(),
+                uid: String::new(),
+            }),
+            asked: None,
+            token: ServiceAccountToken {
+                token: text.into(),
+                expires: Timestamp::MAX,
+                issued: None,
+            },
+        };
+        objects.put_token("default".into(), "shared".into(), token);
+    }
+
+    #[test]
+    fn a_token_of_another_pod_of_the_account_does_not_count() {
+        let changed = |before: &StaticObjects, now: &StaticObjects| {
+            ["a", "b"].map(|pod| is_changed(&Dependency::token(&token_of(pod)), before, now))
+        };
+        let none = StaticObjects::default();
+        let mut one = none.clone();
+        put(&mut one, Some("a"), "first");
+        let mut renewed = none.clone();
+        put(&mut renewed, Some("a"), "second");
+        let mut of_all = one.clone();
+        put(&mut of_all, None, "of every pod");
+        let mut refused = one.clone();
+        refused.refused_tokens.insert(token_of("b"), "why".into());
+        assert_eq!(changed(&none, &one), [true, false]);
+        assert_eq!(changed(&one, &renewed), [true, false]);
+        assert_eq!(changed(&one, &one), [false, false]);
+        assert_eq!(changed(&one, &of_all), [true, true]);
+        assert_eq!(changed(&one, &refused), [false, true]);
     }
 
     #[test]
@@ -149,7 +192,7 @@ mod tests {
             (uses("PersistentVolume", "", "a"), false),
             (uses("CSIDriver", "", "a"), false),
             (uses("VolumeAttachment", "", "a"), false),
-            (uses("TokenRequest", "default", "a"), false),
+            (Dependency::token(&token_of("a")), false),
             (uses("ClusterTrustBundle", "", "a"), true),
         ];
         for (uses, expected) in cases {

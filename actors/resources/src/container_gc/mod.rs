@@ -40,6 +40,7 @@ const REMOVED_AT_ONCE: usize = 4;
 const RUN_TIMEOUT: Duration = Duration::from_secs(240);
 /// Failures that are named in full; of the others, the number.
 const MAX_NAMED: usize = 10;
+/// The pod manager answers from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reason of events, as upstream's.

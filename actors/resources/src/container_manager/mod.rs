@@ -42,6 +42,7 @@ const SETTLED_AFTER: Duration = Duration::from_millis(100);
 const RETRY_PERIOD: Duration = Duration::from_secs(60);
 /// Between questions to a runtime that does not tell its driver yet.
 const RUNTIME_RETRY_PERIOD: Duration = Duration::from_secs(1);
+/// The pod manager answers from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The area's section of the configuration.

@@ -17,6 +17,7 @@ use super::{DeviceManager, Msg, plugin};
 
 /// Lists of devices come often where health flaps, and flash wears out: they are written together.
 const SAVE_DELAY: Duration = Duration::from_secs(5);
+/// How long a write of the checkpoint may take: a disk that takes longer hangs.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// What a damaged file is renamed to.
 const SET_ASIDE_SUFFIX: &str = ".damaged";

@@ -29,6 +29,7 @@ use super::registrar::RegistrationCall;
 /// Upstream's, for a plugin that registers before it listens.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_RETRY: Duration = Duration::from_millis(100);
+/// How long a device plugin may take to say what it can do; it answers from memory.
 const OPTIONS_TIMEOUT: Duration = Duration::from_secs(10);
 /// A pod waits for it, and no other.
 const PREFER_TIMEOUT: Duration = Duration::from_secs(30);

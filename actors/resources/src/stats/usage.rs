@@ -35,6 +35,7 @@ use super::bounded_io::{BoundedIo, BoundedIoError};
 use super::file_systems::FileSystemFigures;
 use super::{SummaryError, SummaryProvider};
 
+/// The pod manager answers from memory.
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
 /// For all figures of all pods.
 const STATS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,6 +45,7 @@ const VOLUMES_TIMEOUT: Duration = Duration::from_secs(5);
 const MEMORY_STATS_TIMEOUT: Duration = Duration::from_millis(500);
 /// The runtime keeps what it has in the same places: it is asked again only so often.
 const LAYOUT_PERIOD: Duration = Duration::from_secs(60);
+/// The runtime says from memory where it keeps images and containers.
 const LAYOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why there is no sample.

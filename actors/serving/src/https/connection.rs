@@ -27,6 +27,7 @@ use super::progress::{BodyProgress, ResponseBody};
 use crate::connection_limiter::TrackedConnection;
 use crate::http::{HandlerResponse, Traffic};
 
+/// How long a client may take for its TLS handshake: two round trips on a slow network.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The deadline from the first byte of a request's head to its last.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

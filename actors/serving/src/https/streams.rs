@@ -22,11 +22,13 @@ use tokio::net::TcpStream;
 use crate::authn;
 use crate::http::HandlerResponse;
 
+/// How long a connection with the runtime's streaming server on this node may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The deadline of the runtime's switch: it may look for the container first.
 pub(super) const SWITCH_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most bytes of a refusal that are passed on.
 pub(super) const REFUSAL_BYTES: usize = 64 * 1024;
+/// How long the runtime may take to send the body of a refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The buffer of each direction, in bytes.
 pub(super) const BUFFER: usize = 16 * 1024;

@@ -129,10 +129,8 @@ impl CheckpointContent {
         let ObjectRequest::Token(wanted) = wanted else {
             return;
         };
-        let account = (wanted.namespace.clone(), wanted.service_account.clone());
-        let known = objects.tokens.get(&account);
         let bound = (wanted.pod_name.clone(), wanted.pod_uid.clone());
-        for token in known.into_iter().flatten() {
+        for token in objects.tokens_for(wanted) {
             let pod = token.bound_to.clone().map(|pod| (pod.name, pod.uid));
             let other_life = token
                 .asked
@@ -141,8 +139,8 @@ impl CheckpointContent {
                 continue;
             }
             self.tokens.push(CheckpointedToken {
-                namespace: account.0.clone(),
-                service_account: account.1.clone(),
+                namespace: wanted.namespace.clone(),
+                service_account: wanted.service_account.clone(),
                 audiences: token.audiences.clone(),
                 pod,
                 asked: token.asked,
@@ -177,22 +175,18 @@ impl CheckpointContent {
             certificate.put(&mut objects);
         }
         for token in &self.tokens {
-            let account = (token.namespace.clone(), token.service_account.clone());
-            let bound_to = token.pod.clone().map(|(name, uid)| BoundPod { name, uid });
-            objects
-                .tokens
-                .entry(account)
-                .or_default()
-                .push(StaticToken {
-                    audiences: token.audiences.clone(),
-                    bound_to,
-                    asked: token.asked,
-                    token: ServiceAccountToken {
-                        token: token.token.clone(),
-                        expires: token.expires,
-                        issued: token.issued,
-                    },
-                });
+            let known = StaticToken {
+                audiences: token.audiences.clone(),
+                bound_to: token.pod.clone().map(|(name, uid)| BoundPod { name, uid }),
+                asked: token.asked,
+                token: ServiceAccountToken {
+                    token: token.token.clone(),
+                    expires: token.expires,
+                    issued: token.issued,
+                },
+            };
+            let account = token.service_account.clone();
+            objects.put_token(token.namespace.clone(), account, known);
         }
         objects
     }

@@ -99,8 +99,8 @@ fn put_token(objects: &mut StaticObjects, text: &str) {
             issued: None,
         },
     };
-    let account = ("apps".to_owned(), "worker".to_owned());
-    objects.tokens.insert(account, vec![token]);
+    objects.tokens.clear();
+    objects.put_token("apps".to_owned(), "worker".to_owned(), token);
 }
 
 struct Rig {

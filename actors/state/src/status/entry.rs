@@ -17,6 +17,7 @@ use super::sync_request::SyncRequest;
 const CORRECTED_EVERY: Duration = Duration::from_secs(10);
 /// The wait after the first refusal; doubled with each further one.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// The longest wait after a refusal: a policy that refused the status may have been changed.
 const REFUSED_AT_MOST: Duration = Duration::from_secs(300);
 
 /// How long an update that is not urgent waits for more.

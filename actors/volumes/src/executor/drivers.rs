@@ -16,6 +16,7 @@ use crate::{Msg, VolumeCompletion, VolumeManager, metrics};
 
 /// For a plugin that searches all pods' folders.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a plugin may take to begin a watch of its drivers; it answers from memory.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between attempts to ask a plugin.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

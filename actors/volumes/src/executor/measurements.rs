@@ -242,6 +242,7 @@ impl VolumeManager {
             return;
         };
         measure.failures = 0;
+        let figures = figures.after(&measure.figures);
         let before = std::mem::replace(&mut measure.figures, figures.clone());
         let Some(health) = figures.abnormal else {
             return;

@@ -1,7 +1,7 @@
 //! Files: open descriptors, `/dev`, masked paths, the sandbox's files, where one may write.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -229,21 +229,19 @@ fn read(path: &Path) -> String {
             Err(error) => errno(&error),
         };
     }
-    let read_one = || -> io::Result<usize> {
-        let mut file = File::options()
-            .read(true)
-            .custom_flags(O_NONBLOCK)
-            .open(path)?;
-        file.read(&mut [0])
-    };
-    match read_one() {
+    let read = File::options()
+        .read(true)
+        .custom_flags(O_NONBLOCK)
+        .open(path)
+        .and_then(|mut file| file.read(&mut [0]));
+    match read {
         Ok(0) => "empty".to_owned(),
         Ok(_) => "bytes".to_owned(),
         Err(error) => errno(&error),
     }
 }
 
-/// Creates a file of a name that nobody else takes, and removes it.
+/// Creates a file of a unique name and removes it.
 fn create(folder: &Path) -> String {
     let name = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
     let path = folder.join(format!(".probe-{}", name.trim()));

@@ -213,9 +213,10 @@ impl<V: Visitor> Walk<'_, V> {
 
     fn visit(&mut self, name: &CStr, kind: FileType) -> Result<Go, V::Error> {
         let folder = self.frames.last().expect("the one that was read").fd();
-        let opened = match kind == FileType::Directory || kind == FileType::Unknown {
-            true => self.open(folder, name),
-            false => Err(Errno::NOTDIR),
+        let opened = if matches!(kind, FileType::Directory | FileType::Unknown) {
+            self.open(folder, name)
+        } else {
+            Err(Errno::NOTDIR)
         };
         match opened {
             Ok((opened, stat)) => {

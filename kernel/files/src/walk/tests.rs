@@ -91,10 +91,10 @@ impl Visitor for Notes {
 
     fn enter(&mut self, spot: &Spot<'_>) -> Result<Go, Stop> {
         self.entered.push(spot.path.to_owned());
-        match self.past.as_deref() == Some(spot.path) {
-            true => Ok(Go::Past),
-            false => Ok(Go::In),
+        if self.past.as_deref() == Some(spot.path) {
+            return Ok(Go::Past);
         }
+        Ok(Go::In)
     }
 
     fn leave(&mut self, spot: &Spot<'_>) -> Result<(), Stop> {

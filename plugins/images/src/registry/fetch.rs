@@ -22,6 +22,7 @@ use crate::reference::Reference;
 
 /// For a connection with a host after which no other one is tried, and with one after which others are.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// For a connection with a host after which others are tried: a mirror that is down must not hold up a pull.
 const MIRROR_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// For the head of an answer of a host after which others are tried.
 const MIRROR_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

@@ -22,6 +22,7 @@ use super::meter::Meter;
 use super::words::MAX_ERROR_BYTES;
 use super::{Failure, Words, tls};
 
+/// Redirects that one request follows: as many as Go's client, which other runtimes use.
 const MAX_REDIRECTS: usize = 10;
 /// Bytes of the head of an answer, over HTTP/1.1 and over HTTP/2.
 const MAX_HEAD_BYTES: u32 = 64 << 10;

@@ -31,7 +31,7 @@ pub fn file_system(path: &Path) -> Result<StatsResponse, Status> {
 }
 
 /// Measures a folder that shares its file system with others: by its project's quota where that has a limit, else by a
-/// slow walk. It blocks for long; [`Walks`] makes sure that one volume is not walked twice at once.
+/// slow walk, which counts at least what it reaches in its time. It blocks for long; [`Walks`] makes sure that one volume is not walked twice at once.
 pub fn folder(path: &Path) -> Result<StatsResponse, Status> {
     let figures = figures(path)?;
     if quota::counts(path, &figures) {
@@ -47,6 +47,7 @@ pub fn folder(path: &Path) -> Result<StatsResponse, Status> {
         used: Some(usage.bytes),
         inodes_used: Some(usage.inodes),
         measure: Measure::Walk.into(),
+        at_least: usage.at_least,
         ..of_file_system(&figures)
     })
 }

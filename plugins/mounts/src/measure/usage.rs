@@ -1,7 +1,7 @@
 //! A walk through a volume that leaves the disk to others.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use blocking_pool::Cancel;
@@ -20,6 +20,8 @@ const REST: Duration = Duration::from_millis(10);
 const BLOCK: u64 = 512;
 /// So many inodes with several names are remembered: two megabytes at most.
 const LINKED_MAX: usize = 1 << 16;
+/// How many characters of a path a log line has: a path in a deep tree has megabytes.
+const MAX_LOGGED_PATH: usize = 256;
 /// One inode, where its names are counted as parts of it.
 const WHOLE: u64 = 1 << 20;
 
@@ -28,9 +30,24 @@ const WHOLE: u64 = 1 << 20;
 pub(super) struct Usage {
     pub(super) bytes: u64,
     pub(super) inodes: u64,
+    /// Whether there may be more.
+    pub(super) at_least: bool,
+}
+
+/// Why a walk ends before everything is counted.
+#[derive(Debug)]
+enum Stop {
+    /// Its time is over.
+    Late,
+    /// A folder on the way back was moved elsewhere.
+    Lost,
+    Failed(Status),
 }
 
 /// Counts a folder and all below it on the same device; an inode with several names counts once.
+///
+/// What a pod makes too large for one walk is held against it all the same, and so is what it moves meanwhile: if the walk
+/// does not reach everything, what it has reached counts.
 pub(super) fn measure(path: &Path) -> Result<Usage, Status> {
     let unable = |error| unable(path, error);
     // Opened for a look only: a device must not notice.
@@ -42,7 +59,15 @@ pub(super) fn measure(path: &Path) -> Result<Usage, Status> {
     if FileType::from_raw_mode(stat.st_mode).is_dir() {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(&root, c".", flags, Mode::empty()).map_err(unable)?;
-        walk::walk(folder, path, Crossing::Refused, &mut count)?;
+        match walk::walk(folder, path, Crossing::Refused, &mut count) {
+            Ok(()) => {}
+            Err(Stop::Late) => count.leave_out(path, "it takes too long"),
+            Err(Stop::Lost) => count.leave_out(path, "folders are moved meanwhile"),
+            Err(Stop::Failed(status)) => return Err(status),
+        }
+    }
+    if let Some(deep) = count.too_deep.take() {
+        count.leave_out(&deep, "it lies too deep");
     }
     Ok(count.usage())
 }
@@ -62,6 +87,9 @@ struct Count {
     linked_most: usize,
     run: u32,
     cancel: Cancel,
+    at_least: bool,
+    /// The first folder whose content is deeper than a walk goes.
+    too_deep: Option<PathBuf>,
 }
 
 impl Count {
@@ -75,13 +103,30 @@ impl Count {
             linked_most: LINKED_MAX,
             run: 0,
             cancel: Cancel::current(),
+            at_least: false,
+            too_deep: None,
         }
+    }
+
+    /// Notes that not everything is counted.
+    fn leave_out(&mut self, path: &Path, why: &str) {
+        self.at_least = true;
+        let inodes = self.usage().inodes;
+        // A path of thousands of levels says no more than its beginning.
+        let path: String = path
+            .display()
+            .to_string()
+            .chars()
+            .take(MAX_LOGGED_PATH)
+            .collect();
+        tracing::warn!(path, inodes, "a volume is not counted to its end: {why}");
     }
 
     fn usage(&self) -> Usage {
         Usage {
             bytes: self.bytes,
             inodes: self.inodes + self.shares.div_ceil(WHOLE),
+            at_least: self.at_least,
         }
     }
 
@@ -106,30 +151,30 @@ impl Count {
         }
     }
 
-    fn pace(&mut self) -> Result<(), Status> {
+    fn pace(&mut self) -> Result<(), Stop> {
         self.run += 1;
         if self.run.is_multiple_of(RUN) {
-            self.cancel.sleep(REST)?;
+            self.cancel.sleep(REST).map_err(|_| Stop::Late)?;
         }
         Ok(())
     }
 }
 
 impl Visitor for Count {
-    type Error = Status;
+    type Error = Stop;
 
-    fn check(&mut self) -> Result<(), Status> {
-        Cancel::current().check()
+    fn check(&mut self) -> Result<(), Stop> {
+        self.cancel.check().map_err(|_| Stop::Late)
     }
 
-    fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Status> {
+    fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Stop> {
         if spot.stat.st_dev == self.device {
             self.add(spot.stat);
         }
         self.pace()
     }
 
-    fn enter(&mut self, spot: &Spot<'_>) -> Result<Go, Status> {
+    fn enter(&mut self, spot: &Spot<'_>) -> Result<Go, Stop> {
         self.pace()?;
         if spot.stat.st_dev != self.device {
             return Ok(Go::Past);
@@ -138,20 +183,28 @@ impl Visitor for Count {
         Ok(Go::In)
     }
 
-    fn leave(&mut self, _: &Spot<'_>) -> Result<(), Status> {
+    fn leave(&mut self, _: &Spot<'_>) -> Result<(), Stop> {
         Ok(())
     }
 
-    fn failed(&mut self, path: &Path, error: Errno) -> Result<(), Status> {
+    fn failed(&mut self, path: &Path, error: Errno) -> Result<(), Stop> {
         match error {
             // Another mount: not this volume's.
             Errno::XDEV => Ok(()),
-            error => Err(unable(path, error)),
+            Errno::NAMETOOLONG => {
+                self.too_deep.get_or_insert_with(|| path.to_owned());
+                Ok(())
+            }
+            error => Err(Stop::Failed(unable(path, error))),
         }
     }
 
-    fn lost(&mut self, path: &Path, error: Errno) -> Status {
-        answer::lost(path, error)
+    fn lost(&mut self, path: &Path, error: Errno) -> Stop {
+        if error == Errno::STALE {
+            Stop::Lost
+        } else {
+            Stop::Failed(answer::lost(path, error))
+        }
     }
 }
 
@@ -159,8 +212,48 @@ impl Visitor for Count {
 mod tests {
     use std::fs;
 
+    use rustix::fs::mkdirat;
+
     use super::*;
     use crate::test_dir::TestDir;
+
+    #[test]
+    fn a_walk_that_takes_too_long_counts_what_it_has_reached() {
+        let test_dir = TestDir::new();
+        let top = test_dir.folder("top");
+        for file in 0..1_000 {
+            fs::write(top.join(file.to_string()), "").unwrap();
+        }
+        let late = Cancel::default();
+        late.set();
+        let reached = |usage: Usage| (usage.inodes, usage.at_least);
+        assert_eq!(
+            late.scope(|| measure(&top)).map(reached).unwrap(),
+            (1, true)
+        );
+        assert_eq!(measure(&top).map(reached).unwrap(), (1_001, false));
+    }
+
+    #[test]
+    fn what_is_deeper_than_a_walk_goes_does_not_keep_the_rest_from_counting() {
+        // The longest names reach the bound on a path's bytes with the fewest folders.
+        const LEVELS: u64 = 16_700;
+        let test_dir = TestDir::new();
+        let top = test_dir.folder("top");
+        let name = "d".repeat(255);
+        let mut folder = walk::open(&top).unwrap();
+        for _ in 0..LEVELS {
+            mkdirat(&folder, &name, Mode::RWXU).unwrap();
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            folder = openat(&folder, &name, flags, Mode::empty()).unwrap();
+        }
+        drop(folder);
+        test_dir.file("top/zz", &"x".repeat(1 << 20));
+        let found = measure(&top).unwrap();
+        files::remove_tree(&top).unwrap();
+        assert!(found.bytes >= 1 << 20 && found.at_least, "{found:?}");
+        assert!((16_000..LEVELS).contains(&found.inodes), "{found:?}");
+    }
 
     #[test]
     fn names_beyond_memory_count_for_their_share() {

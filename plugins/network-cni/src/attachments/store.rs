@@ -24,6 +24,7 @@ const ATTACHMENTS_MAX: usize = 16_384;
 const RECORD_MAX: u64 = 4 << 20;
 /// A disk that takes longer counts as broken for this call.
 const DISK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Reading the records at the start: less than the time in which the agent expects the plugin.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(3);
 
 const MADE: &str = "results";

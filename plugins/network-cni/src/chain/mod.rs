@@ -19,7 +19,7 @@ use self::error::Cause;
 pub(crate) use self::error::ChainError;
 pub use self::error::CniError;
 use self::process::{Invocation, Output};
-pub use self::step::{Call, Programs, Step, Steps, Sweep, Work};
+pub use self::step::{Call, Preparation, Programs, Step, Steps, Sweep, Work};
 use crate::attachments::{Attachment, AttachmentId};
 use crate::conflist::{Network, PluginConf};
 use crate::result::{CniResult, ResultError};
@@ -173,7 +173,10 @@ impl Chains {
                 let done = self.on_thread(verb, plugin, work).await;
                 done.map(Answer::Result)
             }
-            Step::Program { why, then } => {
+            Step::Program { why, first, then } => {
+                if let Some(prepare) = first {
+                    self.on_thread(verb, plugin, prepare).await?;
+                }
                 let said = self.program(verb, plugin, (result, &why)).await;
                 let Some(sweep) = then else {
                     return said.map(Answer::Output);

@@ -22,6 +22,7 @@ const STDERR_MAX: usize = 8 << 10;
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 /// How long a killed plugin is waited for: longer than any but one that is stuck in the kernel takes.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long what a plugin's process has started may take to end after a kill before it is left alone.
 const GROUP_TIMEOUT: Duration = Duration::from_millis(500);
 const GROUP_LOOK: Duration = Duration::from_millis(5);
 

@@ -34,6 +34,9 @@ pub struct Call {
 /// Work that may block: it is done on a thread for such work, and asks `blocking_pool::Cancel` where it waits.
 pub type Work = Box<dyn FnOnce() -> Result<CniResult, CniError> + Send>;
 
+/// Work before a program starts.
+pub type Preparation = Box<dyn FnOnce() -> Result<(), CniError> + Send>;
+
 /// Work after a program's DEL, which takes away what this process made. Tells whether there was anything: then the
 /// attachment was never the program's, and what it says of it does not count.
 pub type Sweep = Box<dyn FnOnce() -> Result<bool, CniError> + Send>;
@@ -47,6 +50,8 @@ pub enum Step {
     Program {
         /// Why it is not built in; empty where nothing is.
         why: String,
+        /// What is done before the program starts.
+        first: Option<Preparation>,
         /// What is done after the program has ended.
         then: Option<Sweep>,
     },
@@ -66,6 +71,7 @@ impl Steps for Programs {
     fn step(&self, _: Call) -> Step {
         Step::Program {
             why: String::new(),
+            first: None,
             then: None,
         }
     }

@@ -16,6 +16,7 @@ const FIRST: u32 = 1;
 const SECOND: u32 = 2;
 const VERDICT_REGISTER: u32 = 0;
 
+const META_IIF: u32 = 4;
 const META_PROTOCOL_FAMILY: u32 = 15;
 const META_TRANSPORT: u32 = 16;
 const NETWORK_HEADER: u32 = 1;
@@ -34,6 +35,9 @@ const CONNTRACK_INFO: usize = 168;
 const BY_STATE: u16 = 1;
 const ESTABLISHED_OR_RELATED: u16 = 2 | 4;
 
+/// The index of `lo` in every network namespace, `LOOPBACK_IFINDEX`.
+const LOOPBACK_INDEX: u32 = 1;
+
 const INET: u8 = 2;
 const INET6: u8 = 10;
 
@@ -41,6 +45,7 @@ const INET6: u8 = 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target<'a> {
     Accept,
+    Drop,
     Return,
     Jump(&'a str),
     Goto(&'a str),
@@ -86,6 +91,12 @@ impl Expressions {
     pub(crate) fn version_of(self, address: IpAddr) -> Self {
         let family = if address.is_ipv4() { INET } else { INET6 };
         self.meta(META_PROTOCOL_FAMILY).compare(0, &[family])
+    }
+
+    /// Packets that came in by another link than the loopback.
+    pub(crate) fn not_from_loopback(self) -> Self {
+        self.meta(META_IIF)
+            .compare(NOT_EQUAL, &LOOPBACK_INDEX.to_ne_bytes())
     }
 
     /// Packets whose address is in a network.
@@ -150,6 +161,7 @@ impl Expressions {
     pub(crate) fn verdict(self, verdict: Target<'_>) -> Self {
         let (code, chain) = match verdict {
             Target::Accept => (1, None),
+            Target::Drop => (0, None),
             Target::Jump(chain) => (-3, Some(chain)),
             Target::Goto(chain) => (-4, Some(chain)),
             Target::Return => (-5_i32, None),

@@ -81,6 +81,12 @@ pub(crate) struct Hook {
     pub(crate) kind: &'static str,
 }
 
+/// Packets come in, and their connection is not known yet.
+pub(crate) const RAW_PREROUTING: Hook = Hook {
+    number: 0,
+    priority: -300,
+    kind: "filter",
+};
 /// Destinations are changed as packets come in.
 pub(crate) const PREROUTING: Hook = Hook {
     number: 0,

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use conformance::network::node::{TestSandbox, ip};
 
-use super::rig::{Doer, Node, add_with, within};
+use super::rig::{Doer, Node, add_with, output, programs, within};
 
 /// A packet that is lost is an answer as well.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -97,6 +97,7 @@ fn address(text: &str) -> Option<IpAddr> {
 
 async fn node_with_pod(
     first: serde_json::Value,
+    doer: Doer,
 ) -> (
     Node,
     conformance::network::node::Process,
@@ -109,7 +110,7 @@ async fn node_with_pod(
     plugin["ipam"] = node.host_local();
     node.network(json!([plugin, { "type": "portmap", "capabilities": { "portMappings": true } }]));
     let neighbour = Neighbour::of(&node);
-    let (process, mut client) = node.start(Doer::BuiltIn).await;
+    let (process, mut client) = node.start(doer).await;
     let sandbox = node.sandbox("pod");
     let ports = [
         (8078, 80, "TCP", ""),
@@ -124,7 +125,8 @@ async fn node_with_pod(
 }
 
 async fn ports_lead_to_the_pod(first: serde_json::Value) {
-    let (node, _process, mut client, sandbox, neighbour) = node_with_pod(first).await;
+    let (node, _process, mut client, sandbox, neighbour) =
+        node_with_pod(first, Doer::BuiltIn).await;
     let neighbour = neighbour.0.name.as_str();
     for (node_s, neighbour_s) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")] {
         assert_eq!(by_tcp(neighbour, node_s, 8078), address(neighbour_s));
@@ -161,6 +163,78 @@ async fn ports_of_the_node_lead_to_the_pod_on_a_bridge() {
 #[tokio::test]
 async fn ports_of_the_node_lead_to_the_pod_on_a_point_to_point_link() {
     ports_lead_to_the_pod(json!({ "type": "ptp", "ipMasq": true })).await;
+}
+
+/// Whether a packet that a pod sends through its link to 127.0.0.1 reaches a service of the node there.
+fn reaches_the_node_s_loopback(node: &Node, pod: &TestSandbox) -> bool {
+    let service = within(&node.name, || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
+        socket
+    });
+    let service = service.join().unwrap();
+    let port = service.local_addr().unwrap().port();
+    within(&pod.name, move || {
+        let socket = UdpSocket::bind("10.78.0.2:0").unwrap();
+        socket.send_to(b"?", ("127.0.0.1", port)).unwrap();
+    })
+    .join()
+    .unwrap();
+    service.recv_from(&mut [0; 64]).is_ok()
+}
+
+fn bridge() -> serde_json::Value {
+    json!({ "type": "bridge", "bridge": "testbridge", "isGateway": true })
+}
+
+async fn a_host_port_opens_nothing_else(first: serde_json::Value, doer: Doer) {
+    let (node, _process, mut client, sandbox, _neighbour) = node_with_pod(first, doer).await;
+    let second = node.sandbox("second");
+    client
+        .add(add_with(&second, &[(8090, 80, "TCP", "")]))
+        .await
+        .unwrap();
+    let guard = ["nft", "list", "table", "ip", "oxlet_localnet"];
+    let rules = node.output(&guard);
+    assert_eq!(rules.matches("iif != \"lo\"").count(), 1, "{rules}");
+    // The pod's root may do this, in its own network namespace.
+    output(
+        &sandbox.name,
+        &["ip", "-4", "route", "flush", "table", "local", "dev", "lo"],
+    );
+    output(
+        &sandbox.name,
+        &["ip", "route", "add", "127.0.0.1", "via", "10.78.0.1"],
+    );
+    assert!(!reaches_the_node_s_loopback(&node, &sandbox));
+    assert!(by_tcp(&node.name, "127.0.0.1", 8078).is_some());
+
+    if doer == Doer::BuiltIn {
+        client.check(sandbox.check()).await.unwrap();
+    }
+    client.delete(second.delete()).await.unwrap();
+    assert_eq!(node.output(&guard), rules, "the link of the first is open");
+    // It is the guard that keeps them out.
+    node.output(&["nft", "delete", "table", "ip", "oxlet_localnet"]);
+    assert!(reaches_the_node_s_loopback(&node, &sandbox));
+    client.delete(sandbox.delete()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_host_port_opens_nothing_else_of_127_0_0_1_to_a_pod_on_a_bridge() {
+    a_host_port_opens_nothing_else(bridge(), Doer::BuiltIn).await;
+}
+
+#[tokio::test]
+async fn a_host_port_opens_nothing_else_of_127_0_0_1_where_the_program_makes_it() {
+    if programs(&["bridge", "host-local", "portmap"]) {
+        a_host_port_opens_nothing_else(bridge(), Doer::Programs).await;
+    }
+}
+
+#[tokio::test]
+async fn a_host_port_opens_nothing_else_of_127_0_0_1_to_a_pod_on_a_point_to_point_link() {
+    a_host_port_opens_nothing_else(json!({ "type": "ptp" }), Doer::BuiltIn).await;
 }
 
 #[tokio::test]
@@ -207,7 +281,8 @@ async fn packets_of_the_pod_leave_under_the_node_s_address_only_with_masqueradin
         (false, "10.78.0.2", "fd00:78::2"),
     ] {
         let first = json!({ "type": "bridge", "bridge": "testbridge", "isGateway": true, "ipMasq": masquerade });
-        let (node, _process, mut client, sandbox, neighbour) = node_with_pod(first).await;
+        let (node, _process, mut client, sandbox, neighbour) =
+            node_with_pod(first, Doer::BuiltIn).await;
         let there = neighbour.0.name.as_str();
         ip(&[
             "-n",
@@ -243,7 +318,7 @@ async fn packets_of_the_pod_leave_under_the_node_s_address_only_with_masqueradin
 #[tokio::test]
 async fn a_udp_caller_reaches_the_new_pod_although_the_old_one_s_connection_is_remembered() {
     let (node, _process, mut client, sandbox, neighbour) =
-        node_with_pod(json!({ "type": "bridge", "bridge": "testbridge", "isGateway": true })).await;
+        node_with_pod(bridge(), Doer::BuiltIn).await;
     let there = neighbour.0.name.as_str();
     let socket = within(there, || {
         let socket = UdpSocket::bind("192.0.2.2:7777").unwrap();

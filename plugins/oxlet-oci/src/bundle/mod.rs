@@ -57,7 +57,8 @@ pub(crate) struct Prepared {
 pub(crate) fn prepare(
     bundle: &Path,
     to: &Path,
-    (id, systemd): (&str, bool),
+    id: &str,
+    systemd: bool,
 ) -> Result<Prepared, AnyError> {
     let path = bundle.join(FILE);
     let mut document = read(&path)?;

@@ -28,7 +28,7 @@ pub(crate) fn write_out(spec: &mut Value) -> Result<(), CgroupError> {
         .to_owned();
     let points = v1::mounts(Path::new(DEFAULT_CGROUP_ROOT)).map_err(CgroupError::MountPoints)?;
     let own = fs::read_to_string("/proc/self/cgroup").map_err(CgroupError::Own)?;
-    let hierarchies = hierarchies(&points, &group, &own);
+    let hierarchies = hierarchies(&points, &group, &own, v1::has_own_group);
     let Some(mounts) = spec["mounts"].as_array_mut() else {
         return Ok(());
     };
@@ -52,11 +52,16 @@ struct Hierarchy {
     group: PathBuf,
 }
 
-/// Returns the hierarchies that are mounted at `points`; one of several controllers has their names too. In one without a
-/// controller that limits containers the container stays in our own group. Each is there once, also where a table names
-/// its mount twice, as that of a node within a container does, whose own mounts lie over others: of two mounts on top
-/// of each other the second one would be made on the node too, where mounts spread.
-fn hierarchies(points: &[PathBuf], group: &Path, own: &str) -> Vec<Hierarchy> {
+/// Returns the hierarchies that are mounted at `points`; one of several controllers has their names too. Where the container
+/// has no group of its own it stays in this process's, by `own`. Each is there once, also where a table names its mount
+/// twice, as that of a node within a container does, whose own mounts lie over others: of two mounts on top of each other
+/// the second one would be made on the node too, where mounts spread.
+fn hierarchies(
+    points: &[PathBuf],
+    group: &Path,
+    own: &str,
+    has_own_group: impl Fn(&Path) -> bool,
+) -> Vec<Hierarchy> {
     let mut all = Vec::new();
     let points: BTreeSet<&PathBuf> = points.iter().collect();
     for point in points {
@@ -65,9 +70,10 @@ fn hierarchies(points: &[PathBuf], group: &Path, own: &str) -> Vec<Hierarchy> {
         else {
             continue;
         };
-        let group = match name.split(',').any(|one| v1::CONTROLLERS.contains(&one)) {
-            true => point.join(group),
-            false => point.join(of_own(own, name)),
+        let group = if has_own_group(point) {
+            point.join(group)
+        } else {
+            point.join(of_own(own, name))
         };
         let mut add = |name: &str| {
             all.push(Hierarchy {
@@ -132,13 +138,15 @@ mod tests {
             "cpu,cpuacct",
             "memory",
             "systemd",
+            "named",
             "misc",
             "memory",
             "memory/pod/c",
         ]
         .map(|name| Path::new(DEFAULT_CGROUP_ROOT).join(name));
-        let own = "3:memory:/us\n2:name=systemd:/a/b\n0::/v2\n";
-        let found = hierarchies(&points, Path::new("pod/c"), own);
+        let own = "3:memory:/us\n2:name=named:/a/b\n0::/v2\n";
+        let has_own_group = |point: &Path| !point.ends_with("named") && !point.ends_with("misc");
+        let found = hierarchies(&points, Path::new("pod/c"), own, has_own_group);
         let found: Vec<_> = found
             .iter()
             .map(|one| (one.name.as_str(), one.group.to_str().unwrap()))
@@ -149,10 +157,11 @@ mod tests {
             ("cpuacct", "/sys/fs/cgroup/cpu,cpuacct/pod/c"),
             ("memory", "/sys/fs/cgroup/memory/pod/c"),
             ("misc", "/sys/fs/cgroup/misc/"),
-            ("systemd", "/sys/fs/cgroup/systemd/a/b"),
+            ("named", "/sys/fs/cgroup/named/a/b"),
+            ("systemd", "/sys/fs/cgroup/systemd/pod/c"),
         ];
         assert_eq!(found, expected);
-        assert!(hierarchies(&["/elsewhere/cpu".into()], Path::new("c"), own).is_empty());
+        assert!(hierarchies(&["/elsewhere/cpu".into()], Path::new("c"), own, |_| true).is_empty());
     }
 
     #[test]

@@ -103,10 +103,10 @@ fn holders(group: &Path) -> String {
         .into_iter()
         .filter(|point| point.starts_with(group));
     held.extend(mounts.map(|point| format!("a mount at {}", point.display())));
-    match held.is_empty() {
-        true => String::new(),
-        false => format!(": held by {}", held.join(", ")),
+    if held.is_empty() {
+        return String::new();
     }
+    format!(": held by {}", held.join(", "))
 }
 
 /// Removes a group with all below it, whatever their number and depth: a container may make them as it likes. From group to

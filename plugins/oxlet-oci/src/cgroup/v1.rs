@@ -8,10 +8,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::{LinuxBlockIo, LinuxCpu, LinuxMemory, LinuxResources};
-use rustix::fs::statfs;
+use rustix::fs::{Access, access, statfs};
 
-/// The controllers that groups are made of.
-pub(super) const CONTROLLERS: [&str; 12] = [
+use super::CGROUP2_SUPER_MAGIC;
+
+/// The controllers in whose hierarchies a container has a group, as with runc.
+const CONTROLLERS: [&str; 13] = [
     "blkio",
     "cpu",
     "cpuacct",
@@ -24,24 +26,15 @@ pub(super) const CONTROLLERS: [&str; 12] = [
     "net_prio",
     "perf_event",
     "pids",
+    "rdma",
 ];
+/// The hierarchies without a controller in which a container has a group all the same, as with runc: those of systemd, which
+/// finds services by it, and the one of version 2 beside the others.
+const NAMED: &str = "systemd";
+const UNIFIED: &str = "unified";
 /// As in linux/magic.h.
 const CGROUP_SUPER_MAGIC: i64 = 0x0027_e0eb;
-/// What every container may do with devices, as runc's `AllowedDevices`.
-const ALLOWED_DEVICES: [&str; 12] = [
-    "c *:* m",
-    "b *:* m",
-    "c 1:3 rwm",
-    "c 1:5 rwm",
-    "c 1:7 rwm",
-    "c 1:8 rwm",
-    "c 1:9 rwm",
-    "c 5:0 rwm",
-    "c 5:1 rwm",
-    "c 5:2 rwm",
-    "c 136:* rwm",
-    "c 10:200 rwm",
-];
+/// The greatest swappiness that the kernel takes.
 const MAX_SWAPPINESS: u64 = 100;
 
 /// Why a group is not what it shall be.
@@ -81,6 +74,28 @@ pub(super) fn controllers(mount: &Path) -> impl Iterator<Item = &str> {
     name.unwrap_or_default().split(',')
 }
 
+/// Whether a hierarchy has a controller in whose group a container is.
+fn has_controller(mount: &Path) -> bool {
+    controllers(mount).any(|name| CONTROLLERS.contains(&name))
+}
+
+/// Whether a container has a group of its own in a hierarchy. One without a controller may be read-only, as on a node that
+/// is a container itself: the container then stays in this process's group.
+pub(super) fn has_own_group(mount: &Path) -> bool {
+    has_controller(mount) || (mount.ends_with(NAMED) && is_writable(mount))
+}
+
+fn is_writable(mount: &Path) -> bool {
+    access(mount, Access::WRITE_OK).is_ok()
+}
+
+/// The hierarchy of version 2 that is mounted next to those of version 1.
+fn unified(root: &Path) -> Option<PathBuf> {
+    let mount = root.join(UNIFIED);
+    let is_mounted = statfs(&mount).is_ok_and(|found| found.f_type == CGROUP2_SUPER_MAGIC);
+    (is_mounted && is_writable(&mount)).then_some(mount)
+}
+
 /// A container's groups.
 #[derive(Debug)]
 pub(crate) struct Groups {
@@ -93,11 +108,11 @@ impl Groups {
     pub(super) fn new(root: &Path, path: &Path) -> Result<Groups, GroupError> {
         let mounts = mounts(root).map_err(|error| GroupError::List(root.to_owned(), error))?;
         let below = path.strip_prefix("/").unwrap_or(path);
-        let known = mounts
-            .into_iter()
-            .filter(|mount| controllers(mount).any(|name| CONTROLLERS.contains(&name)));
         Ok(Groups {
-            folders: known
+            folders: mounts
+                .into_iter()
+                .filter(|mount| has_own_group(mount))
+                .chain(unified(root))
                 .map(|mount| (mount.join(below), mount))
                 .map(|(group, mount)| (mount, group))
                 .collect(),
@@ -126,10 +141,14 @@ impl Groups {
         Ok(())
     }
 
-    /// Moves a process into the groups.
+    /// Moves a process into the groups. One in a hierarchy without a controller limits nothing and need not take it: a
+    /// container of an older version has none there, and in version 2 one with controllers handed down takes no process.
     pub(super) fn add(&self, pid: i32) -> Result<(), GroupError> {
-        for (_, group) in &self.folders {
-            write(group, "cgroup.procs", pid)?;
+        for (mount, group) in &self.folders {
+            let added = write(group, "cgroup.procs", pid);
+            if has_controller(mount) {
+                added?;
+            }
         }
         Ok(())
     }
@@ -151,7 +170,7 @@ impl Groups {
                 };
                 write(group, file, rule)?;
             }
-            for rule in ALLOWED_DEVICES {
+            for rule in kernel_filters::default_rules() {
                 write(group, "devices.allow", rule)?;
             }
         }
@@ -412,6 +431,41 @@ mod tests {
         let error = limit(&groups, json!({ "memory": { "limit": 1 } })).unwrap_err();
         assert!(matches!(error, GroupError::Absent("memory")));
         limit(&groups, json!({ "pids": { "limit": 7 } })).unwrap();
+    }
+
+    #[test]
+    fn a_process_is_moved_into_every_group_and_one_without_a_controller_may_be_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let procs = |name| (name, "cgroup.procs", "");
+        let files = [procs("pids"), procs("systemd"), procs("unified")];
+        let groups = groups(folder.path(), &files);
+        let group = |name: &str| folder.path().join(name).join("pod/c");
+        groups.add(7).unwrap();
+        for (name, file, _) in files {
+            let text = fs::read_to_string(group(name).join(file)).unwrap();
+            assert_eq!(text, "7", "{name}");
+        }
+        fs::remove_dir_all(group("systemd")).unwrap();
+        groups.add(8).unwrap();
+        fs::remove_dir_all(group("pids")).unwrap();
+        assert!(matches!(groups.add(9), Err(GroupError::Write(..))));
+    }
+
+    #[test]
+    fn a_container_has_a_group_in_hierarchies_with_its_controllers_and_in_systemds() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, expected) in [
+            ("cpu,cpuacct", true),
+            ("rdma", true),
+            ("systemd", true),
+            ("misc", false),
+        ] {
+            let mount = folder.path().join(name);
+            fs::create_dir_all(&mount).unwrap();
+            assert_eq!(has_own_group(&mount), expected, "{name}");
+        }
+        assert!(!has_own_group(Path::new("/proc/sys/systemd")));
+        assert_eq!(unified(folder.path()), None);
     }
 
     #[test]

@@ -132,12 +132,13 @@ fn folder(path: &Path) -> Result<File, CheckpointError> {
 }
 
 fn write_descriptors(pid: i32, images: &Path) -> io::Result<()> {
-    let stream = |number: i32| {
-        fs::read_link(format!("/proc/{pid}/fd/{number}")).map_or_else(
-            |_| "/dev/null".to_owned(),
-            |link| link.display().to_string(),
-        )
-    };
-    let streams: Vec<String> = (0..3).map(stream).collect();
+    let streams: Vec<String> = (0..3)
+        .map(|number| {
+            fs::read_link(format!("/proc/{pid}/fd/{number}")).map_or_else(
+                |_| "/dev/null".to_owned(),
+                |link| link.display().to_string(),
+            )
+        })
+        .collect();
     fs::write(images.join(DESCRIPTORS), serde_json::to_vec(&streams)?)
 }

@@ -49,7 +49,7 @@ pub(super) fn create(arguments: &Arguments, paths: &Paths) -> Result<(), AnyErro
 
 fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), AnyError> {
     let systemd = arguments.systemd_cgroup;
-    let prepared = bundle::prepare(bundle, &paths.bundle, (&arguments.id, systemd))?;
+    let prepared = bundle::prepare(bundle, &paths.bundle, &arguments.id, systemd)?;
     init::hide()?;
     let (command, child) = Channel::pair()?;
     let setup = setup(arguments, paths, bundle, &prepared)?;

@@ -5,12 +5,11 @@ use container_syscalls::Forked;
 use super::Paths;
 use super::create::{console, keyring, limit, own_streams, write_pid};
 use crate::arguments::Arguments;
-use crate::cgroup::{self, Group};
+use crate::cgroup;
 use crate::error::{AnyError, CommandError};
 use crate::init::channel::{Channel, InitMessage};
 use crate::init::namespaces::Namespaces;
 use crate::init::{self, Entered};
-use crate::record::Record;
 use crate::{bundle, sealed};
 
 pub(super) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
@@ -51,16 +50,15 @@ pub(super) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError>
         }
         Forked::Parent(pid) => {
             drop((child, entered));
-            let finish = || -> Result<(), AnyError> {
-                own_streams(spec.linux().as_ref(), user)?;
-                run(&command, (&group, &record), pid)?;
-                limit(pid, &process)?;
-                write_pid(arguments.pid_file.as_deref(), pid)?;
-                Ok(command.go()?)
-            };
-            let finished = finish();
+            let finished = own_streams(spec.linux().as_ref(), user)
+                .map_err(AnyError::from)
+                .and_then(|()| cgroup::join(&group, &record, pid))
+                .and_then(|()| run(&command, pid))
+                .and_then(|()| limit(pid, &process))
+                .and_then(|()| Ok(write_pid(arguments.pid_file.as_deref(), pid)?))
+                .and_then(|()| Ok(command.go()?));
             if finished.is_err() {
-                // It may have ended by itself. That it is still this process is certain: nobody has waited for it.
+                // It may have ended by itself. The pid is still its own: this process has not waited for it.
                 let _ = nix::sys::signal::kill(
                     nix::unistd::Pid::from_raw(pid),
                     nix::sys::signal::Signal::SIGKILL,
@@ -71,9 +69,8 @@ pub(super) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError>
     }
 }
 
-/// Has the new process go until it is about to run its program.
-fn run(command: &Channel, (group, record): (&Group, &Record), pid: i32) -> Result<(), AnyError> {
-    cgroup::join(group, record, pid)?;
+/// Lets the new process go on until it is about to run its program.
+fn run(command: &Channel, pid: i32) -> Result<(), AnyError> {
     command.go()?;
     match command.next()? {
         InitMessage::Ready => Ok(()),

@@ -23,9 +23,6 @@ use crate::record::Record;
 
 /// The signal that cannot be caught.
 const KILL: i32 = 9;
-/// The first and the last real-time signal, as C libraries count them.
-const RTMIN: i32 = 34;
-const RTMAX: i32 = 64;
 /// What an init waits at for its start, in the container's state.
 const START_FIFO: &str = "exec.fifo";
 
@@ -205,33 +202,12 @@ fn state(paths: &Paths) -> Result<(), AnyError> {
 
 fn kill(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     let name = arguments.rest.first().map_or("SIGTERM", String::as_str);
-    let signal = parse(name).ok_or_else(|| CommandError::Signal(name.to_owned()))?;
+    let signal =
+        kernel_filters::signal_number(name).ok_or_else(|| CommandError::Signal(name.to_owned()))?;
     let Some(process) = paths.record()?.open() else {
         return Err(CommandError::NotRunning(arguments.id.clone()).into());
     };
     Ok(kernel_filters::send_signal(&process, signal)?)
-}
-
-/// A signal by its number or its name, real-time ones by theirs: `SIGRTMIN+3`, `RTMAX`.
-fn parse(name: &str) -> Option<i32> {
-    if let Ok(number) = name.parse::<i32>() {
-        return (1..=RTMAX).contains(&number).then_some(number);
-    }
-    let upper = name.to_ascii_uppercase();
-    let short = upper.strip_prefix("SIG").unwrap_or(&upper);
-    for (base, from) in [("RTMIN", RTMIN), ("RTMAX", RTMAX)] {
-        if let Some(offset) = short.strip_prefix(base) {
-            let offset = match offset {
-                "" => 0,
-                offset => offset.parse::<i32>().ok()?,
-            };
-            return from
-                .checked_add(offset)
-                .filter(|number| (RTMIN..=RTMAX).contains(number));
-        }
-    }
-    let signal: nix::sys::signal::Signal = format!("SIG{short}").parse().ok()?;
-    Some(signal as i32)
 }
 
 fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
@@ -306,28 +282,4 @@ fn features() -> Result<(), AnyError> {
         "linux": { "namespaces": fields::NAMESPACES },
     });
     Ok(writeln!(io::stdout(), "{document}")?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_signal_is_known_by_its_number_and_its_name() {
-        for (name, number) in [
-            ("9", 9),
-            ("37", 37),
-            ("SIGTERM", 15),
-            ("term", 15),
-            ("SIGRTMIN", 34),
-            ("SIGRTMIN+3", 37),
-            ("RTMAX-1", 63),
-            ("64", 64),
-        ] {
-            assert_eq!(parse(name), Some(number), "{name}");
-        }
-        for wrong in ["", "0", "65", "-1", "SIGRTMIN+31", "RTMAX+1", "SIGNAL"] {
-            assert_eq!(parse(wrong), None, "{wrong}");
-        }
-    }
 }

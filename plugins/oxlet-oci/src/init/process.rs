@@ -196,6 +196,19 @@ impl ProcessPlan {
     }
 }
 
+/// The kernel's number of a scheduler's flag, `SCHED_FLAG_...`.
+fn scheduler_flag(flag: &LinuxSchedulerFlag) -> u64 {
+    match flag {
+        LinuxSchedulerFlag::SchedResetOnFork => 0x01,
+        LinuxSchedulerFlag::SchedFlagReclaim => 0x02,
+        LinuxSchedulerFlag::SchedFlagDLOverrun => 0x04,
+        LinuxSchedulerFlag::SchedFlagKeepPolicy => 0x08,
+        LinuxSchedulerFlag::SchedFlagKeepParams => 0x10,
+        LinuxSchedulerFlag::SchedFlagUtilClampMin => 0x20,
+        LinuxSchedulerFlag::SchedFlagUtilClampMax => 0x40,
+    }
+}
+
 /// Numbers of linux/sched.h.
 fn scheduling(scheduler: &Scheduler) -> Scheduling {
     let policy = match scheduler.policy() {
@@ -207,22 +220,13 @@ fn scheduling(scheduler: &Scheduler) -> Scheduling {
         LinuxSchedulerPolicy::SchedIdle => 5,
         LinuxSchedulerPolicy::SchedDeadline => 6,
     };
-    let flag = |flag: &LinuxSchedulerFlag| match flag {
-        LinuxSchedulerFlag::SchedResetOnFork => 0x01,
-        LinuxSchedulerFlag::SchedFlagReclaim => 0x02,
-        LinuxSchedulerFlag::SchedFlagDLOverrun => 0x04,
-        LinuxSchedulerFlag::SchedFlagKeepPolicy => 0x08,
-        LinuxSchedulerFlag::SchedFlagKeepParams => 0x10,
-        LinuxSchedulerFlag::SchedFlagUtilClampMin => 0x20,
-        LinuxSchedulerFlag::SchedFlagUtilClampMax => 0x40,
-    };
     Scheduling {
         policy,
         flags: scheduler
             .flags()
             .iter()
             .flatten()
-            .map(flag)
+            .map(scheduler_flag)
             .fold(0, |all, one| all | one),
         nice: scheduler.nice().unwrap_or_default(),
         priority: scheduler

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// The longest pause between two questions of a poll that is alone.
 const LONGEST_STEP: Duration = Duration::from_millis(100);
 const SHORTEST_STEP: Duration = Duration::from_millis(1);
 /// Half of what containerd takes to clean up after an exit: questions only slow it down.
@@ -13,6 +14,7 @@ const UNHURRIED_STEP: Duration = Duration::from_millis(25);
 /// A step is so much longer for each other poll: of fifty pods that start or end together, what they wait for is held up by
 /// their questions.
 const STEP_PER_OTHER: Duration = Duration::from_millis(4);
+/// The longest pause between two questions, however many polls there are.
 const LONGEST_STEP_OF_A_CROWD: Duration = Duration::from_millis(250);
 
 /// Whether an event is held up until CRI shows the change.

@@ -139,7 +139,7 @@ impl Node {
             (folder, path) => format!("{}/{path}", folder.trim_end_matches('/')),
         };
         let stop_signal = convert::signal_number(config.stop_signal())
-            .or_else(|| convert::signal_named(&image.stop_signal))
+            .or_else(|| kernel_filters::signal_number(&image.stop_signal))
             .unwrap_or(SIGTERM);
         let name = [
             meta.name.as_str(),

@@ -23,6 +23,7 @@ const NOT_SHARED: [&str; 8] = [
 ];
 /// Devices of one container.
 const MAX_DEVICES: usize = 4096;
+/// How deep folders of devices are searched: the node's own /dev has two or three levels.
 const MAX_DEVICE_DEPTH: usize = 8;
 
 /// Returns the nodes that a configuration asks for; a folder means all devices in it.

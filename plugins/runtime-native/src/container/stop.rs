@@ -15,6 +15,7 @@ use crate::record::ContainerRecord;
 const KILL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Pauses between two looks at a container that is being made.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
+/// The longest pause between two looks at a container that is being made.
 const LONGEST_LOOK: Duration = Duration::from_millis(200);
 
 impl Node {

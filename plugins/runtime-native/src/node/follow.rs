@@ -15,6 +15,7 @@ use crate::record::{ContainerPhase, ContainerRecord, ExitRecord, SandboxPhase};
 
 /// Pauses before a monitor is started again: the first is short because its containers are without a parent.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause before a monitor is started again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How long a monitor may be silent until it is asked whether it is there: one that hangs reports no exits.
 const MAX_SILENCE: Duration = Duration::from_secs(120);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use kernel_filters::{RTMAX, RTMIN, signal_name};
 use proto::cri::{self, ImageSpec, Signal};
 
 use crate::node::NodeState;
@@ -108,43 +109,8 @@ pub(crate) fn container_item(record: &ContainerRecord) -> cri::Container {
     }
 }
 
-/// Signals by their names of CRI, and Linux's numbers of them.
-const SIGNALS: [(Signal, &str, i32); 31] = [
-    (Signal::Sighup, "HUP", 1),
-    (Signal::Sigint, "INT", 2),
-    (Signal::Sigquit, "QUIT", 3),
-    (Signal::Sigill, "ILL", 4),
-    (Signal::Sigtrap, "TRAP", 5),
-    (Signal::Sigabrt, "ABRT", 6),
-    (Signal::Sigbus, "BUS", 7),
-    (Signal::Sigfpe, "FPE", 8),
-    (Signal::Sigkill, "KILL", 9),
-    (Signal::Sigusr1, "USR1", 10),
-    (Signal::Sigsegv, "SEGV", 11),
-    (Signal::Sigusr2, "USR2", 12),
-    (Signal::Sigpipe, "PIPE", 13),
-    (Signal::Sigalrm, "ALRM", 14),
-    (Signal::Sigterm, "TERM", 15),
-    (Signal::Sigstkflt, "STKFLT", 16),
-    (Signal::Sigchld, "CHLD", 17),
-    (Signal::Sigcont, "CONT", 18),
-    (Signal::Sigstop, "STOP", 19),
-    (Signal::Sigtstp, "TSTP", 20),
-    (Signal::Sigttin, "TTIN", 21),
-    (Signal::Sigttou, "TTOU", 22),
-    (Signal::Sigurg, "URG", 23),
-    (Signal::Sigxcpu, "XCPU", 24),
-    (Signal::Sigxfsz, "XFSZ", 25),
-    (Signal::Sigvtalrm, "VTALRM", 26),
-    (Signal::Sigprof, "PROF", 27),
-    (Signal::Sigwinch, "WINCH", 28),
-    (Signal::Sigio, "IO", 29),
-    (Signal::Sigpwr, "PWR", 30),
-    (Signal::Sigsys, "SYS", 31),
-];
-/// The first and the last real-time signal, as C libraries count them.
-const RTMIN: i32 = 34;
-const RTMAX: i32 = 64;
+/// How CRI's names of signals begin, before the name without `SIG`.
+const CRI_PREFIX: &str = "SIGNAL_SIG";
 
 /// Returns CRI's name of a signal.
 fn signal(number: i32) -> Signal {
@@ -152,8 +118,9 @@ fn signal(number: i32) -> Signal {
         let from_first = i32::from(Signal::Sigrtmin) + number - RTMIN;
         return Signal::try_from(from_first).unwrap_or_default();
     }
-    let found = SIGNALS.iter().find(|(.., own)| *own == number);
-    found.map_or(Signal::RuntimeDefault, |(signal, ..)| *signal)
+    signal_name(number)
+        .and_then(|name| Signal::from_str_name(&format!("{CRI_PREFIX}{name}")))
+        .unwrap_or_default()
 }
 
 /// Returns the number of a signal that CRI names; none where it leaves the choice to the runtime.
@@ -170,29 +137,7 @@ pub(crate) fn signal_number(asked: Signal) -> Option<i32> {
     ];
     let twin = twins.iter().find(|(twin, _)| *twin == asked);
     let asked = twin.map_or(asked, |(_, own)| *own);
-    let found = SIGNALS.iter().find(|(signal, ..)| *signal == asked);
-    found.map(|(.., number)| *number)
-}
-
-/// Returns the number of a signal as an image writes it: `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`.
-pub(crate) fn signal_named(name: &str) -> Option<i32> {
-    if let Ok(number) = name.parse() {
-        return (1..=RTMAX).contains(&number).then_some(number);
-    }
-    let upper = name.to_ascii_uppercase();
-    let short = upper.strip_prefix("SIG").unwrap_or(&upper);
-    for (base, from) in [("RTMIN", RTMIN), ("RTMAX", RTMAX)] {
-        if let Some(offset) = short.strip_prefix(base) {
-            let offset = match offset {
-                "" => 0,
-                offset => offset.parse::<i32>().ok()?,
-            };
-            let number = from.checked_add(offset);
-            return number.filter(|number| (RTMIN..=RTMAX).contains(number));
-        }
-    }
-    let found = SIGNALS.iter().find(|(_, own, _)| *own == short);
-    found.map(|(.., number)| *number)
+    kernel_filters::signal_number(asked.as_str_name().strip_prefix(CRI_PREFIX)?)
 }
 
 /// Returns the verbose part of a status.
@@ -227,20 +172,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_the_same_by_name_and_by_number() {
+    fn signals_are_the_same_by_cris_name_and_by_number() {
+        for number in (1..=31).chain(34..=64) {
+            assert_eq!(signal_number(signal(number)), Some(number));
+        }
         for (named, number) in [
-            ("SIGTERM", 15),
-            ("term", 15),
-            ("9", 9),
-            ("SIGRTMIN+3", 37),
-            ("RTMAX-1", 63),
+            (Signal::Sigterm, 15),
+            (Signal::Sigcld, 17),
+            (Signal::Sigrtminplus3, 37),
         ] {
-            assert_eq!(signal_named(named), Some(number), "{named}");
-            assert_eq!(signal_number(signal(number)), Some(number), "{named}");
+            assert_eq!(signal_number(named), Some(number), "{named:?}");
         }
-        for wrong in ["", "0", "65", "SIGNAL", "RTMIN+99", "-3"] {
-            assert_eq!(signal_named(wrong), None, "{wrong}");
-        }
+        assert_eq!(signal(0), Signal::RuntimeDefault);
         assert_eq!(signal_number(Signal::RuntimeDefault), None);
         assert_eq!(signal_number(Signal::Sigrtmaxminus1), Some(63));
     }

@@ -23,6 +23,7 @@ const NSFS_MAGIC: i64 = 0x6e73_6673;
 /// Mounts over one another at one place: more are not taken away in one call.
 const MAX_STACKED_MOUNTS: u32 = 16;
 const SHM_OPTIONS: &str = "mode=1777,size=67108864";
+/// How long a connection to a pod's port may take before a port-forward fails.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a sandbox's namespaces cannot be made, entered or taken away.

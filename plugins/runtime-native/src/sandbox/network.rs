@@ -18,6 +18,7 @@ use tower::service_fn;
 
 /// How long the plugin may take for an attachment; its own deadline for a chain of CNI plugins is below it.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long the network plugin may take to say whether its networks are ready.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Beyond what the plugin was told: then it does not answer at all.
 const MARGIN: Duration = Duration::from_secs(5);

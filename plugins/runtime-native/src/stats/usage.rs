@@ -45,6 +45,8 @@ pub(crate) struct LayerUsage {
     pub(crate) inodes: u64,
     /// When, in nanoseconds since 1970.
     pub(crate) taken: i64,
+    /// Whether there may be more: a walk did not reach everything.
+    pub(crate) at_least: bool,
 }
 
 impl LayerUsage {
@@ -53,6 +55,19 @@ impl LayerUsage {
             bytes: self.bytes.saturating_add(other.bytes),
             inodes: self.inodes.saturating_add(other.inodes),
             taken: self.taken.max(other.taken),
+            at_least: self.at_least || other.at_least,
+        }
+    }
+
+    /// What is known after a walk: one that did not reach everything never lowers what was counted before.
+    fn after(self, before: Option<LayerUsage>) -> LayerUsage {
+        match before.filter(|_| self.at_least) {
+            Some(before) => LayerUsage {
+                bytes: self.bytes.max(before.bytes),
+                inodes: self.inodes.max(before.inodes),
+                ..self
+            },
+            None => self,
         }
     }
 }
@@ -144,7 +159,9 @@ impl UsageCache {
         if let Some(figures) = self.figures().get_mut(container) {
             figures.walking = false;
             figures.next_walk = Some(Instant::now() + PERIOD.max(took * REST_FACTOR));
-            figures.layer = found.or(figures.layer);
+            figures.layer = found
+                .map(|found| found.after(figures.layer))
+                .or(figures.layer);
         }
     }
 }
@@ -231,6 +248,7 @@ impl Node {
                 bytes: found.used.unwrap_or(0),
                 inodes: found.inodes_used.unwrap_or(0),
                 taken: 0,
+                at_least: found.at_least,
             }),
             Err(_) if !tree.exists() => Ok(LayerUsage::default()),
             Err(status) => Err(status),
@@ -265,6 +283,7 @@ mod tests {
             bytes: 1,
             inodes: 2,
             taken: 3,
+            at_least: false,
         };
         assert_eq!(cache.look("a"), (None, true));
         assert_eq!(cache.look("a"), (None, false), "it is being walked");
@@ -277,6 +296,21 @@ mod tests {
         assert_eq!(cache.look("a"), (Some(found), false));
         tokio::time::advance(SECOND).await;
         assert!(cache.look("a").1);
+        let part = |bytes| LayerUsage {
+            bytes,
+            at_least: true,
+            ..found
+        };
+        cache.walked("a", Some(part(0)), SECOND);
+        assert_eq!(
+            cache.look("a").0,
+            Some(LayerUsage {
+                at_least: true,
+                ..found
+            })
+        );
+        cache.walked("a", Some(part(9)), SECOND);
+        assert_eq!(cache.look("a").0, Some(part(9)));
         cache.forget("a");
         cache.walked("a", Some(found), SECOND);
         assert_eq!(cache.look("a"), (None, true), "nothing came back");

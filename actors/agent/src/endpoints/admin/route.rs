@@ -16,6 +16,7 @@ use super::checkpoint::ContainerCheckpointError;
 
 /// Of the pods' figures, where `/top` does not say: as rarely as cAdvisor measures.
 const DEFAULT_AGE: Duration = Duration::from_secs(10);
+/// The oldest figures that a caller may ask for; older ones would describe another node.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// What the node shows; by `GET` at the admin socket, and to the console's page.

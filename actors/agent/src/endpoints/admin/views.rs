@@ -29,6 +29,7 @@ use super::route::{AdminError, View};
 use super::{AdminPeers, device_view, images, machine_view, volume_list};
 use crate::settings::RUNTIME;
 
+/// The actors that are asked answer from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout for a busy worker, which is then shown without its stage.
 const WORKER_TIMEOUT: Duration = Duration::from_millis(500);

@@ -112,6 +112,22 @@ pub struct PodCertificateSpec {
 }
 
 impl PodCertificateSpec {
+    /// The spec that comes before all others of a pod, in their order.
+    pub fn first_of(namespace: &str, pod_name: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            pod_name: pod_name.to_owned(),
+            pod_uid: String::new(),
+            service_account: String::new(),
+            signer_name: String::new(),
+            key_type: String::new(),
+            max_expiration_seconds: None,
+            user_annotations: Vec::new(),
+            volume: String::new(),
+            source: 0,
+        }
+    }
+
     /// For a source of a projected volume.
     pub fn projected(
         pod: &Pod,

@@ -36,7 +36,7 @@ pub use parse::{MAX_FILE_BYTES, MAX_OBJECT_BYTES, ObjectError, ParsedObjects, pa
 pub use refetch::{
     ChangeDetection, FetchOutcome, RefetchSchedule, new_token_wait, outcome, token_wait,
 };
-pub use static_objects::{BoundPod, StaticObjects, StaticToken};
+pub use static_objects::{BoundPod, StaticObjects, StaticToken, TokenKey};
 pub use wanted::ObjectRequest;
 
 /// Looks up objects. None means that there is no such object.

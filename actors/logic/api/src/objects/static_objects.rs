@@ -45,12 +45,22 @@ pub struct StaticObjects {
     pub pod_certificates: BTreeMap<ObjectKey, Arc<PodCertificateRequest>>,
     /// Asked of the API, by what they are for.
     pub issuances: BTreeMap<PodCertificateSpec, Arc<Issuance>>,
-    /// By namespace and service account.
-    pub tokens: BTreeMap<ObjectKey, Vec<StaticToken>>,
+    /// By whom they are for.
+    pub tokens: BTreeMap<TokenKey, Vec<StaticToken>>,
     /// Why something is no object, by kind, namespace and name.
     pub refused: BTreeMap<(String, String, String), String>,
     /// Why there is no token, by what it is for: pods share an account, but not the answers about its tokens.
     pub refused_tokens: BTreeMap<TokenSpec, String>,
+}
+
+/// Which pods tokens are for. A pod finds its own among those of an account with a thousand pods without looking at the
+/// others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenKey {
+    namespace: String,
+    service_account: String,
+    /// The name of the pod that they are bound to; `None` if every pod of the account may use them.
+    pod: Option<String>,
 }
 
 // Some are secret.
@@ -117,6 +127,33 @@ impl StaticObjects {
         self.len() == 0
     }
 
+    /// Adds a token of a service account, unless it is known.
+    pub fn put_token(&mut self, namespace: String, service_account: String, token: StaticToken) {
+        let key = TokenKey {
+            namespace,
+            service_account,
+            pod: token.bound_to.as_ref().map(|pod| pod.name.clone()),
+        };
+        let own = self.tokens.entry(key).or_default();
+        if !own.contains(&token) {
+            own.push(token);
+        }
+    }
+
+    /// The tokens of a service account that a pod of that name may use.
+    pub fn tokens_for(&self, wanted: &TokenSpec) -> impl Iterator<Item = &StaticToken> {
+        [Some(wanted.pod_name.clone()), None]
+            .into_iter()
+            .filter_map(|pod| {
+                self.tokens.get(&TokenKey {
+                    namespace: wanted.namespace.clone(),
+                    service_account: wanted.service_account.clone(),
+                    pod,
+                })
+            })
+            .flatten()
+    }
+
     /// Takes over objects that are not known yet; returns the names of those that were.
     pub fn merge(&mut self, other: Self) -> Vec<String> {
         let Self {
@@ -161,12 +198,9 @@ impl StaticObjects {
         for (wanted, issuance) in issuances {
             self.issuances.entry(wanted).or_insert(issuance);
         }
-        for (account, tokens) in tokens {
-            let own = self.tokens.entry(account).or_default();
+        for (key, tokens) in tokens {
             for token in tokens {
-                if !own.contains(&token) {
-                    own.push(token);
-                }
+                self.put_token(key.namespace.clone(), key.service_account.clone(), token);
             }
         }
         for (object, why) in refused {
@@ -314,10 +348,8 @@ impl Objects for StaticObjects {
     }
 
     fn token(&self, wanted: &TokenSpec) -> Option<ServiceAccountToken> {
-        let account = key(&wanted.namespace, &wanted.service_account);
-        let fitting = self.tokens.get(&account)?.iter();
-        let fitting = fitting.filter(|token| token.answers(wanted));
-        fitting
+        self.tokens_for(wanted)
+            .filter(|token| token.answers(wanted))
             .map(|found| &found.token)
             .max_by_key(|token| token.expires)
             .cloned()

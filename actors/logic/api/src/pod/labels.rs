@@ -218,6 +218,7 @@ pub fn container_log_path(name: &str, attempt: u32) -> PathBuf {
 
 /// The link in `folder` ([`CONTAINER_LOGS_DIR`]) by which log collectors find a container's log.
 pub fn legacy_log_link(folder: &Path, pod: &Pod, container: &str, id: &ContainerId) -> PathBuf {
+    /// Bytes of the link's name: the kernel takes no longer name of a file.
     const LONGEST: usize = 255;
     const SUFFIX: &str = ".log";
     let mut name = format!("{}_{}_{container}-{id}", pod.name(), pod.namespace());

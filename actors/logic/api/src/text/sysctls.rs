@@ -51,6 +51,7 @@ const PREFIXES: [(&str, KernelNamespace); 3] = [
     ("user.", KernelNamespace::User),
 ];
 
+/// Characters of a sysctl's name: the API's `SysctlMaxLength`.
 const MAX_NAME_LENGTH: usize = 253;
 const PATTERN: &str = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]";
 

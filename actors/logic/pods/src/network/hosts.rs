@@ -17,6 +17,7 @@ pub const MODE: u32 = 0o644;
 
 /// The kernel takes 64 characters; a label has one less.
 const MAX_NAME_LENGTH: usize = 63;
+/// Characters of a host name with its domain (`setHostnameAsFQDN`): the kernel takes 64.
 const MAX_FULL_NAME_LENGTH: usize = 64;
 
 /// A pod's host name and domain.

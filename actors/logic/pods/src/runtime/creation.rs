@@ -10,6 +10,7 @@ use std::time::Duration;
 pub const CREATION_TIMEOUT: Duration = Duration::from_secs(240);
 /// Before the second question; doubled for each one after it.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause between two questions: a container that is there should not wait for the next one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a call that creates brought nothing.

@@ -112,6 +112,7 @@ pub const MIN_SHARES: i64 = 2;
 
 /// The kernel's relative weight: 1024 a core, within what the kernel takes.
 pub fn cpu_shares(milli: i64) -> i64 {
+    /// The greatest weight that the kernel takes, `MAX_SHARES`.
     const MOST: i64 = 262_144;
     (milli.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MOST)
 }

@@ -142,11 +142,7 @@ impl FilesBuilder<'_> {
     }
 
     fn uses(&mut self, kind: &'static str, namespace: &str, name: &str) {
-        self.uses.insert(Dependency {
-            kind,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        });
+        self.uses.insert(Dependency::new(kind, namespace, name));
     }
 
     /// The soonest counts.

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use super::super::FileProjection;
 use super::problem::FilesProblem;
 
+/// Bytes of a path within a volume: upstream's `maxPathLength`, the kernel's `PATH_MAX`.
 const LONGEST_PATH: usize = 4096;
+/// Bytes of one name of a path: upstream's `maxFileNameLength`, the kernel's `NAME_MAX`.
 const LONGEST_NAME: usize = 255;
 
 /// The files by their clean paths.

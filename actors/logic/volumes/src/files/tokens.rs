@@ -8,6 +8,7 @@ use super::permissions::FilePermissions;
 use super::problem::FilesProblem;
 use super::refresh::look_at;
 use super::{FilesBuilder, FilesContext};
+use crate::Dependency;
 
 /// Upstream's `maxJitter`.
 const JITTER: SignedDuration = SignedDuration::from_secs(10);
@@ -18,7 +19,7 @@ pub(super) fn collect(
     rights: FilePermissions,
 ) {
     let wanted = TokenSpec::projected(builder.pod, source);
-    builder.uses("TokenRequest", &wanted.namespace, &wanted.service_account);
+    builder.uses.insert(Dependency::token(&wanted));
     match find(&wanted, builder.context) {
         Ok(token) => {
             let jitter = builder.jitter(&source.path, JITTER);

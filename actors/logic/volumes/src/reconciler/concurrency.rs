@@ -14,9 +14,13 @@ use super::operation::{OperationTarget, VolumeOperation};
 use super::overdue::DriverCall;
 use crate::{Volume, VolumeSource};
 
+/// Operations that run at a time and do not take long: a disk serves no more of them faster.
 const MAX_ACTIVE: usize = 64;
+/// Operations that run at a time, those included that hang: each is a call that a plugin holds.
 const MAX_RUNNING: usize = 512;
+/// Operations of one kind of volumes at a time: half of all, so that no kind keeps the others out.
 const MAX_PER_KIND: usize = 32;
+/// Operations of one CSI driver or NFS server at a time: drivers serve few calls in parallel.
 const MAX_PER_BACKEND: usize = 8;
 /// Less than a backend's, so that a pod with many volumes leaves some to others.
 const MAX_PER_POD: usize = 6;

@@ -36,11 +36,7 @@ impl<'a> ObjectLookup<'a> {
     }
 
     fn note(&mut self, kind: &'static str, namespace: &str, name: &str) {
-        self.uses.insert(Dependency {
-            kind,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        });
+        self.uses.insert(Dependency::new(kind, namespace, name));
     }
 
     pub(super) fn claim(&mut self, name: &str) -> Option<Arc<PersistentVolumeClaim>> {
@@ -65,7 +61,7 @@ impl<'a> ObjectLookup<'a> {
     }
 
     pub(super) fn token(&mut self, wanted: &TokenSpec) -> Option<ServiceAccountToken> {
-        self.note("TokenRequest", &wanted.namespace, &wanted.service_account);
+        self.uses.insert(Dependency::token(wanted));
         self.context.objects.token(wanted)
     }
 

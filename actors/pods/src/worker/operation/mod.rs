@@ -41,6 +41,7 @@ pub(super) struct CurrentOperation {
 
 /// A failure that may pass by itself is told of when it has happened so often.
 const MAX_SILENT_FAILURES: u32 = 3;
+/// The longest pause before a failed removal of a container is tried again.
 const LONGEST_REMOVAL_PAUSE: Duration = Duration::from_secs(60);
 
 /// The attempts to remove the pod.

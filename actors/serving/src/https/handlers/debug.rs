@@ -14,6 +14,7 @@ use crate::node::KubeletHost;
 
 /// The longest body in bytes: it is a number.
 const LEVEL_BYTES: usize = 64;
+/// How long a client may take to send the body; after that its connection is not worth a slot.
 const LEVEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl<N: KubeletHost> KubeletHandlers<N> {

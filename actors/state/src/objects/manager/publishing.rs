@@ -21,8 +21,8 @@ impl ObjectManager {
                 held.put(object.clone());
             }
             if let (ObjectRequest::Token(wanted), Some(token)) = (wanted, &entry.token) {
-                let account = (wanted.namespace.clone(), wanted.service_account.clone());
-                held.tokens.entry(account).or_default().push(token.clone());
+                let account = wanted.service_account.clone();
+                held.put_token(wanted.namespace.clone(), account, token.clone());
             }
             if let (ObjectRequest::Certificate(own), Some(issuance)) =
                 (wanted, &entry.course.issuance)

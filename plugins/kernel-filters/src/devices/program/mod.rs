@@ -4,7 +4,7 @@
 //! about all devices decides on everything, as cgroup v1 reads it. Where v1 and runc refuse a rule that cuts a hole
 //! into a wider one, this does what it says.
 
-use crate::devices::rule::{DeviceRule, defaults};
+use crate::devices::rule::{DeviceRule, default_rules};
 
 /// More rules than these are none: the chain stays far below the kernel's bound of a million instructions.
 const MAX_RULES: usize = 4096;
@@ -82,7 +82,7 @@ impl DeviceFilter {
             return Err(DeviceError::TooMany(rules.len()));
         }
         let mut instructions = prologue();
-        let rules: Vec<DeviceRule> = rules.iter().cloned().chain(defaults()).collect();
+        let rules: Vec<DeviceRule> = rules.iter().cloned().chain(default_rules()).collect();
         // The last rule goes first: what it decides on, no other does.
         for (at, rule) in rules.iter().enumerate().rev() {
             let decision = Decision::of(at, rule)?;

@@ -2,6 +2,7 @@
 //! rule a port, known by the container's id in its comment.
 
 mod conntrack;
+mod localnet;
 mod rules;
 
 use std::net::IpAddr;
@@ -12,9 +13,8 @@ use serde::Deserialize;
 use self::rules::{Forward, PortRules};
 use crate::address;
 use crate::conf::{self, NotBuiltIn};
-use crate::failure::{OrFail, fail};
-use crate::links::Links;
-use crate::{interface, sysctl};
+use crate::failure::fail;
+use crate::interface;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
@@ -77,6 +77,15 @@ pub(crate) fn sweep(call: &Call) -> Result<bool, CniError> {
     PortRules::of(&call.container_id).clear()
 }
 
+/// Keeps packets of other links from 127.0.0.0/8 before a program opens the way. A machine without nf_tables, on which the
+/// program works by old iptables, has its ports all the same.
+pub(crate) fn guard() -> Result<(), CniError> {
+    if let Err(error) = localnet::guard() {
+        tracing::warn!("a host port opens 127.0.0.0/8 to the pods' link: no nf_tables: {error}");
+    }
+    Ok(())
+}
+
 impl Portmap {
     fn read(call: &Call) -> Result<Self, NotBuiltIn> {
         let conf: Conf = conf::read(call)?;
@@ -118,7 +127,7 @@ impl Portmap {
                 tracing::warn!("connections to ports of {address} are not forgotten: {error}");
             }
             if self.snat && address.is_ipv4() {
-                let_loopback_through(address)?;
+                localnet::open_to(address)?;
             }
         }
         Ok(result.clone())
@@ -176,17 +185,4 @@ fn addresses(result: &CniResult, call: &Call) -> Result<Vec<IpAddr>, CniError> {
         .collect();
     let first = |v4: bool| inside.iter().find(move |one| one.is_ipv4() == v4).copied();
     Ok([first(true), first(false)].into_iter().flatten().collect())
-}
-
-/// Has packets from 127.0.0.1 pass to the pod: the kernel drops them otherwise.
-fn let_loopback_through(address: IpAddr) -> Result<(), CniError> {
-    let links = &mut Links::open().or_fail("failed to open a netlink socket")?;
-    let Some(index) = links.way_to(address) else {
-        return Ok(());
-    };
-    if let Some(link) = links.at(index).or_fail("failed to look at links")? {
-        let parameter = format!("net/ipv4/conf/{}/route_localnet", link.name);
-        sysctl::write(&parameter, "1").or_fail("unable to enable route_localnet")?;
-    }
-    Ok(())
 }

@@ -19,7 +19,9 @@ const JOURNAL_TIMEOUT: Duration = Duration::from_secs(20);
 const CONTAINER_LOG_BYTES: u64 = 64 << 10;
 /// Of a container: the log that is written, and the one of the instance before.
 const LOGS_OF_CONTAINER: usize = 2;
+/// Pods whose logs are collected: as many as the agent is asked about.
 const MAX_PODS: usize = 1024;
+/// Containers of one pod whose logs are collected; pods rarely have more than a dozen.
 const MAX_CONTAINERS: usize = 64;
 
 /// The file that the agent's process writes its log to; none where that is a pipe, a terminal or the journal.

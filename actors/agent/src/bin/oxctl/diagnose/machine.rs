@@ -9,6 +9,7 @@ use logic_resources::cgroups::Hierarchy;
 
 use super::files::{Finder, Unwanted, entries, head, is_folder, name};
 
+/// Bytes of one file of the kernel: the mounts of a thousand pods are about one MiB.
 const MAX_TEXT_BYTES: u64 = 4 << 20;
 /// Folders of a hierarchy that are looked at: a full node has about a thousand of pods.
 const MAX_GROUPS: usize = 8192;

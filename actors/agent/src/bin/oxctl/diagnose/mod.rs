@@ -36,6 +36,7 @@ use crate::show;
 const PART_TIMEOUT: Duration = Duration::from_secs(30);
 /// Files that were read and are not packed yet.
 const MAX_FOUND: usize = 16;
+/// Bytes of the configuration file; a real one has a few KiB.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 /// Upstream's, where no configuration says it.
 const POD_LOGS_DIR: &str = "/var/log/pods";

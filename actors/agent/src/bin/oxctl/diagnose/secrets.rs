@@ -8,7 +8,9 @@ use super::files::{Finder, Unwanted, entries, head, is_folder, name};
 const KINDS: [&str; 2] = ["kubernetes.io~secret", "kubernetes.io~projected"];
 /// Beside a token: a name and a certificate, which anybody may know.
 const PUBLIC: [&str; 2] = ["namespace", "ca.crt"];
+/// Entries of one folder of volumes: four times the pods that a node may have.
 const MAX_ENTRIES: usize = 4096;
+/// Bytes of one secret file: the API takes no larger Secret.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// A volume, its folder of a generation, and folders of paths.
 const MAX_DEPTH: usize = 6;

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{FieldErrorKind, FieldErrors, names, text};
 
+/// Bytes of all annotations of an object, names included: the API's `TotalAnnotationSizeLimitB`.
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;
 
 pub(super) fn check(metadata: &ObjectMeta, report: &mut FieldErrors) {

@@ -9,6 +9,7 @@ use crate::text::sysctls::{self, KernelNamespace, SysctlAllowlist};
 
 const FIELD: &str = "spec.securityContext";
 const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
+/// Bytes of the path of a profile on the node: the API's bound, which is the kernel's `PATH_MAX` without the NUL.
 const MAX_PROFILE: usize = 4095;
 
 fn user_id(field: String, id: Option<i64>, report: &mut FieldErrors) {

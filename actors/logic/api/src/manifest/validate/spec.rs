@@ -10,9 +10,13 @@ use crate::manifest::validate::containers::environment;
 use crate::manifest::validate::scheduling::affinity;
 
 const NO_HOST_USERS: &str = "when `hostUsers` is false";
+/// Characters of `hostnameOverride`: what the kernel takes for a host name.
 const MAX_HOST_NAME: usize = 64;
+/// Name servers of `dnsConfig`: the API's bound, and what resolvers read.
 const MAX_NAMESERVERS: usize = 3;
+/// Search domains of `dnsConfig`: the API's bound.
 const MAX_SEARCHES: usize = 32;
+/// Characters of all search domains with the spaces between them: the API's bound.
 const MAX_SEARCH_CHARACTERS: usize = 2048;
 
 pub(super) fn check(pod: &Pod, spec: &PodSpec, report: &mut FieldErrors) {

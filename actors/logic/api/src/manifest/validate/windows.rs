@@ -5,8 +5,11 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, WindowsSecurityContextOptio
 
 use super::{FieldErrors, names};
 
+/// Bytes of a GMSA credential spec: the API's bound.
 const MAX_SPEC_BYTES: usize = 64 << 10;
+/// A Windows domain's name is shorter than this: the API's bound.
 const MAX_DOMAIN: usize = 256;
+/// Characters of a Windows user's name: the API's bound.
 const MAX_USER: usize = 104;
 
 pub(super) fn options(

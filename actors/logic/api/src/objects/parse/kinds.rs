@@ -269,10 +269,10 @@ fn token(at: DocumentNumber, document: &Value) -> ObjectResult {
             issued,
         },
     };
-    Ok(StaticObjects {
-        tokens: [(account, vec![token])].into(),
-        ..StaticObjects::default()
-    })
+    let (namespace, name) = account;
+    let mut objects = StaticObjects::default();
+    objects.put_token(namespace, name, token);
+    Ok(objects)
 }
 
 /// What is bound to a Secret or a Node is good for every pod.
@@ -332,6 +332,7 @@ fn check_data<'a>(
 
 /// Upstream's `IsConfigMapKey`: a key may become a file's name.
 fn is_key(key: &str) -> bool {
+    /// Characters of a key: the API's bound, that of a DNS subdomain.
     const LONGEST: usize = 253;
     let fits = |c: char| c.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&c);
     !key.is_empty()

@@ -211,6 +211,7 @@ fn own_name<T: Metadata<Ty = ObjectMeta>>(
 
 /// Upstream's `IsValidPathSegmentName`: directories are named after objects.
 fn check_segment(at: DocumentNumber, field: &str, name: &str) -> Result<(), ObjectError> {
+    /// Characters of an object's name: the API's bound, that of a DNS subdomain.
     const LONGEST: usize = 253;
     if name == "." || name == ".." {
         return Err(at.field(field, format!("may not be '{name}'")));

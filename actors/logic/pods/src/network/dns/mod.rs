@@ -10,9 +10,13 @@ use logic_api::types::{EventLevel, HistoryEvent};
 use logic_resources::node::policy::NodePolicy;
 pub use resolver::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
 
+/// Name servers of a resolver file: `MAXNS` of the C library, which reads no more.
 const MAX_SERVERS: usize = 3;
+/// Search domains of a resolver file: upstream's `MaxDNSSearchPaths`.
 const MAX_SEARCHES: usize = 32;
+/// Characters of the line of search domains: upstream's `MaxDNSSearchListChars`.
 const MAX_SEARCH_LINE: usize = 2048;
+/// Characters of one search domain: the bound of DNS on a name.
 const MAX_DOMAIN: usize = 253;
 
 /// A pod's resolver settings, and what there is to say about them.

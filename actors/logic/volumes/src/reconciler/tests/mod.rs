@@ -93,12 +93,7 @@ fn missing(claim: &str) -> UnresolvedVolume {
         message: format!("error processing PVC default/{claim}: PVC is not bound"),
         step: ResolveStep::Processing,
         until: RetryWhen::Changed,
-        uses: [Dependency {
-            kind: "PersistentVolumeClaim",
-            namespace: "default".to_owned(),
-            name: claim.to_owned(),
-        }]
-        .into(),
+        uses: [Dependency::new("PersistentVolumeClaim", "default", claim)].into(),
         attachable: None,
     }
 }

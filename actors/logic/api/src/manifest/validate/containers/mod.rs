@@ -14,7 +14,9 @@ use super::{FieldErrors, names, resources, security, text};
 
 pub(super) const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 const RESTART_POLICIES: &[&str] = &["Always", "Never", "OnFailure"];
+/// Restart rules of one container: the API's bound.
 const MAX_RESTART_RULES: usize = 20;
+/// Exit codes of one restart rule: the API's bound.
 const MAX_EXIT_CODES: usize = 255;
 const ONLY_SIDECARS: &str = "may not be set for init containers without restartPolicy=Always";
 

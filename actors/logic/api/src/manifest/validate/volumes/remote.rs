@@ -7,7 +7,9 @@ use crate::manifest::validate::FieldErrorKind;
 
 const PARTITION: &str = "must be between 1 and 255, inclusive";
 const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
+/// Characters of a CSI driver's name: the API's bound, that of a DNS label.
 const MAX_DRIVER: usize = 63;
+/// Characters of the name and the portal of an iSCSI volume together: the API's bound.
 const MAX_PORTAL: usize = 64;
 
 /// Each of these texts must be there.

@@ -1,11 +1,15 @@
-//! A connection on which only the needed headers of a response arrive.
+//! A probe's connection, on which hyper sees no response before its request, and of the response only the needed headers.
+//!
+//! hyper takes a response that is there before its request for an error, where Go's client, which writes at once, takes it
+//! for the response: a pod that answers with `nc -l` at each connection is healthy. So what the peer sends, and its end, is
+//! held back until the first bytes are written.
 //!
 //! Upstream's client takes 10 MiB of headers, and a pod may send as many to each of its probes. What a probe does not
 //! look at is dropped as it comes, so that a response of any size costs no memory beyond one read.
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -22,7 +26,7 @@ const NEEDED: [&str; 5] = [
     "upgrade",
 ];
 
-/// Drops other headers than [`NEEDED`].
+/// Holds back what comes before the first write, and drops other headers than [`NEEDED`].
 ///
 /// ```text
 ///               +------------- the next head, after a status of 1xx ------------+
@@ -31,9 +35,12 @@ const NEEDED: [&str; 5] = [
 ///                              \---> Dropped -> LineStart
 /// ```
 #[derive(Debug)]
-pub(super) struct HeadFilter<S> {
+pub(super) struct ProbeStream<S> {
     stream: S,
     head: ResponseHead,
+    is_written: bool,
+    /// A reader that waits for the first write.
+    reader: Option<Waker>,
 }
 
 #[derive(Debug, Default)]
@@ -59,11 +66,20 @@ enum HeadState {
     Body,
 }
 
-impl<S> HeadFilter<S> {
-    pub(super) fn new(stream: S) -> HeadFilter<S> {
-        HeadFilter {
+impl<S> ProbeStream<S> {
+    pub(super) fn new(stream: S) -> ProbeStream<S> {
+        ProbeStream {
             stream,
             head: ResponseHead::default(),
+            is_written: false,
+            reader: None,
+        }
+    }
+
+    fn let_read(&mut self) {
+        self.is_written = true;
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
         }
     }
 }
@@ -134,9 +150,10 @@ impl ResponseHead {
             }
             b'\n' => {
                 kept.push(byte);
-                match self.is_informational {
-                    true => HeadState::StatusLine,
-                    false => HeadState::Body,
+                if self.is_informational {
+                    HeadState::StatusLine
+                } else {
+                    HeadState::Body
                 }
             }
             b' ' | b'\t' if self.is_dropping => HeadState::Dropped,
@@ -187,13 +204,17 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for HeadFilter<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ProbeStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if !this.is_written {
+            this.reader = Some(context.waker().clone());
+            return Poll::Pending;
+        }
         loop {
             let before = buffer.filled().len();
             ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
@@ -204,7 +225,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for HeadFilter<S> {
             let kept = this.head.filter(read)?;
             buffer.set_filled(before);
             buffer.put_slice(&kept);
-            // Nothing is how a reader is told of the end.
+            // A read of no bytes means the end.
             if !kept.is_empty() {
                 return Poll::Ready(Ok(()));
             }
@@ -212,13 +233,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for HeadFilter<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for HeadFilter<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ProbeStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
+        self.let_read();
+        Poll::Ready(written)
     }
 
     fn poll_write_vectored(
@@ -226,7 +249,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeadFilter<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(context, slices));
+        self.let_read();
+        Poll::Ready(written)
     }
 
     fn is_write_vectored(&self) -> bool {
