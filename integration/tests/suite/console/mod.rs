@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use integration::agent::{self, Node};
 use integration::{images, wait_until};
@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixStream};
+use tokio::time::Instant;
 
 /// A debug build on a busy machine.
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);

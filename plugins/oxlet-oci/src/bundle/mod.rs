@@ -128,7 +128,13 @@ pub(crate) fn prepare_process(
     let spec = read(&bundle.join(FILE))?;
     let document = read(process)?;
     check_process(&document)?;
-    set_oom_score(&document)?;
+    // As with runc, a process that says nothing of it has the container's.
+    let of_process = document["oomScoreAdj"].is_i64();
+    set_oom_score(if of_process {
+        &document
+    } else {
+        &spec["process"]
+    })?;
     let filter = filter(&spec["linux"]["seccomp"])?;
     let process: Process = serde_json::from_value(document)
         .map_err(|error| BundleError::Format(process.to_owned(), error))?;

@@ -513,14 +513,14 @@ fn warn_of_adjustment(input: SpecInput<'_>) {
         .linux
         .as_ref()
         .and_then(|linux| linux.resources.as_ref());
-    let asked = resources.map(|resources| resources.oom_score_adj);
+    let asked = resources.map_or(0, |resources| resources.oom_score_adj);
     let set = spec::oom_score_adj(input);
     if asked != set {
         let container = input.id;
         tracing::warn!(
             container,
-            ?asked,
-            ?set,
+            asked,
+            set,
             "this machine refuses a lower oom_score_adj"
         );
     }

@@ -119,18 +119,24 @@ impl Node {
         self.end_processes(id).await
     }
 
-    /// Kills the processes in the cgroups of a container, and removes these.
+    /// Kills the processes in the cgroups of a container, and removes these and what its OCI runtime keeps: nobody
+    /// deletes it any more.
     pub(crate) async fn end_processes(&self, id: &str) -> Result<(), CallError> {
-        let (ids, layout) = ([id.to_owned()], self.parts.layout.clone());
-        self.blocking("ending the processes of a container", move || {
-            let ended = cgroups::end(&ids, PROCESSES_TIMEOUT);
-            let [id] = ids;
-            ended.map_err(|source| CallError::Processes {
-                id: id.clone(),
-                source,
-            })?;
-            // No OCI runtime deletes it any more.
+        self.kill_processes(id).await?;
+        let (id, layout) = (id.to_owned(), self.parts.layout.clone());
+        self.blocking("removing the state of a container", move || {
             remove_oci_states(&layout, &id)
+        })
+        .await
+    }
+
+    /// Kills the processes in the cgroups of a container, and removes these.
+    pub(crate) async fn kill_processes(&self, id: &str) -> Result<(), CallError> {
+        let id = id.to_owned();
+        self.blocking("ending the processes of a container", move || {
+            cgroups::end(std::slice::from_ref(&id), PROCESSES_TIMEOUT)
+                .map(drop)
+                .map_err(|source| CallError::Processes { id, source })
         })
         .await
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use monitor::{ContainerStatus, Monitor, MonitorError, Phase};
+use monitor::{ContainerStatus, Monitor, MonitorError, Phase, RefusalKind};
 use rustix::process::Signal;
 use tokio::time::{Instant, timeout};
 
@@ -37,7 +37,14 @@ impl Node {
         self.follow(&record.sandbox);
         if !grace.is_zero() {
             let asked = Instant::now();
-            self.signal(&record, record.stop_signal).await?;
+            match self.signal(&record, record.stop_signal).await {
+                // A pod that has used up its process ids refuses it for ever: its grace runs, and SIGKILL needs none.
+                Err(error) if is_fault_of_monitor(&error) => {
+                    let error = sdk::error_chain(&error);
+                    tracing::warn!(container = id, error, "the stop signal was not sent");
+                }
+                sent => sent?,
+            }
             // The grace is the container's: what a monitor that hangs took of it is not given again.
             let left = grace.saturating_sub(asked.elapsed());
             if timeout(left, ended.wait_for(|ended| *ended)).await.is_ok() {
@@ -76,6 +83,16 @@ impl Node {
                 let why = "it was killed without its monitor".to_owned();
                 self.end(id, 0, ended_unknown(why)).await;
                 Ok(())
+            }
+            // The monitor lives, and reports the end.
+            Err(error) if signal == Signal::KILL.as_raw() && is_fault_of_monitor(&error) => {
+                let error = sdk::error_chain(&error);
+                tracing::warn!(
+                    container = id,
+                    error,
+                    "its processes are killed by its cgroups"
+                );
+                self.kill_processes(id).await
             }
             sent => sent,
         }
@@ -116,6 +133,17 @@ impl Node {
     async fn end_of(&self, monitor: &Monitor, id: &str) -> Result<ContainerStatus, CallError> {
         let ended = timeout(KILL_TIMEOUT, monitor.wait(id)).await;
         Ok(ended.map_err(|_| does_not_end(id))??)
+    }
+}
+
+/// Whether a monitor could not do what it was asked for; what it refuses by a container's phase is not among it.
+fn is_fault_of_monitor(error: &CallError) -> bool {
+    match error {
+        CallError::Monitor(MonitorError::Refused(refusal)) => matches!(
+            refusal.kind,
+            RefusalKind::System | RefusalKind::Runtime | RefusalKind::Deadline | RefusalKind::Full
+        ),
+        _ => false,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use monitor::{ContainerStatus, End, Event, Exit, Fact, Monitor, PodStatus};
 use proto::cri::ContainerEventType;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::Node;
 use crate::clock;
@@ -252,7 +252,10 @@ async fn follow(node: Weak<Node>, sandbox: String) {
         match alive.launch(&record).await {
             Ok(monitor) => {
                 drop(alive);
-                if listen(&node, &sandbox, &monitor).await {
+                let began = Instant::now();
+                let is_served = listen(&node, &sandbox, &monitor).await;
+                // One that ends again and again, by whatever the pod does, is started less and less often.
+                if is_served && began.elapsed() >= LONGEST_PAUSE {
                     pause = FIRST_PAUSE;
                 }
             }

@@ -24,9 +24,7 @@ pub(super) fn section(
         "capabilities": { "bounding": held, "effective": held, "permitted": held },
         "noNewPrivileges": no_new_privileges,
     });
-    if let Some(adjustment) = oom_score_adj(input) {
-        process["oomScoreAdj"] = adjustment.into();
-    }
+    process["oomScoreAdj"] = oom_score_adj(input).into();
     let limits = input.host.rlimits.iter();
     let rlimits: Vec<_> = limits
         .map(|(name, (soft, hard))| json!({ "type": name, "soft": soft, "hard": hard }))
@@ -113,8 +111,11 @@ fn working_dir(input: SpecInput<'_>) -> Result<String, SpecError> {
     }
 }
 
-/// Returns what is asked for, raised to what this machine lets the runtime set; the caller warns when they differ.
-pub(crate) fn oom_score_adj(input: SpecInput<'_>) -> Option<i64> {
-    let resources = input.config.linux.as_ref()?.resources.as_ref()?;
-    Some(resources.oom_score_adj.max(input.host.oom_score_adj_min))
+/// Returns what is asked for, raised to what this machine lets the runtime set; the caller warns when they differ. There
+/// is always one: a process without inherits the monitor's, which the kernel spares.
+pub(crate) fn oom_score_adj(input: SpecInput<'_>) -> i64 {
+    let linux = input.config.linux.as_ref();
+    let resources = linux.and_then(|linux| linux.resources.as_ref());
+    let asked = resources.map_or(0, |resources| resources.oom_score_adj);
+    asked.max(input.host.oom_score_adj_min)
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use monitor::{ContainerStatus, Create, Exit, Phase};
+use monitor::{ContainerStatus, Create, Exit, Phase, ProcessIdentity};
 
 use crate::call::Inherited;
 use crate::cgroup;
@@ -79,6 +79,11 @@ impl Container {
 
     pub(crate) fn pid(&self) -> Option<i32> {
         self.record.process.map(|process| process.pid)
+    }
+
+    /// Opens the container's first process; `None` when it has none, or it has ended.
+    pub(crate) fn open_init(&self) -> Option<OwnedFd> {
+        self.record.process.and_then(ProcessIdentity::open)
     }
 
     /// Makes the streams of a new container; the socket for its terminal is made at `console`.

@@ -52,8 +52,10 @@ impl Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     let Arguments { folder, cgroup } = arguments;
     leave_the_starter().map_err(|error| format!("cannot leave the starter: {error}"))?;
+    // As conmon: out of memory, the kernel ends what the pod runs, and the monitor reports it.
+    let is_spared = fs::write("/proc/self/oom_score_adj", "-1000").is_ok();
     if let Some(cgroup) = &cgroup {
-        cgroup::enter(cgroup)
+        cgroup::enter(cgroup, is_spared)
             .map_err(|error| format!("cannot enter the cgroup {}: {error}", cgroup.display()))?;
     }
     let told = |what: &str, error: io::Error| format!("{what} of {}: {error}", folder.display());

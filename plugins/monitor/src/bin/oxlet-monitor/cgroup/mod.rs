@@ -28,10 +28,24 @@ struct Hierarchy {
     controllers: Option<Vec<String>>,
 }
 
-/// Moves this process into a cgroup in every hierarchy; makes it where it is not there.
-pub(crate) fn enter(cgroup: &Path) -> io::Result<()> {
+impl Hierarchy {
+    /// Whether it is of version 1 and has the controller.
+    fn has(&self, controller: &str) -> bool {
+        self.controllers
+            .as_ref()
+            .is_some_and(|names| names.iter().any(|name| name == controller))
+    }
+}
+
+/// Moves this process into a cgroup, which is made if it is missing, in every hierarchy but those of version 1 in which
+/// the pod could end the monitor or hold it up: with its process ids all taken the monitor could start no program, and
+/// with its memory full the kernel would kill it, unless it is spared (`oom_score_adj`).
+pub(crate) fn enter(cgroup: &Path, is_spared: bool) -> io::Result<()> {
     let cgroup = cgroup.strip_prefix("/").unwrap_or(cgroup);
     for hierarchy in hierarchies()? {
+        if hierarchy.has("pids") || (hierarchy.has("memory") && !is_spared) {
+            continue;
+        }
         let folder = hierarchy.mount.join(cgroup);
         let enter = || {
             make(&hierarchy, cgroup)?;
@@ -46,10 +60,7 @@ pub(crate) fn enter(cgroup: &Path) -> io::Result<()> {
 
 /// Makes a cgroup and its parents. A v1 cpuset takes no process before it has its parent's CPUs and memory nodes.
 fn make(hierarchy: &Hierarchy, cgroup: &Path) -> io::Result<()> {
-    let cpuset = hierarchy
-        .controllers
-        .as_ref()
-        .is_some_and(|names| names.iter().any(|name| name == "cpuset"));
+    let cpuset = hierarchy.has("cpuset");
     let mut folder = hierarchy.mount.clone();
     for part in cgroup.components() {
         let parent = folder.clone();
@@ -86,10 +97,7 @@ pub(crate) fn oom_counter(pid: i32) -> Option<PathBuf> {
     };
     let (path, mount, file) = match groups.lines().find_map(v1) {
         Some(path) => {
-            let has_memory = |names: &Vec<String>| names.iter().any(|name| name == "memory");
-            let found = hierarchies
-                .iter()
-                .find(|one| one.controllers.as_ref().is_some_and(has_memory));
+            let found = hierarchies.iter().find(|one| one.has("memory"));
             (path, &found?.mount, "memory.oom_control")
         }
         None => {

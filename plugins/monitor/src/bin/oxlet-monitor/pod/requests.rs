@@ -1,18 +1,21 @@
 //! What clients ask, each request handed to who does it.
 
-use std::fs;
 use std::path::PathBuf;
+use std::{fs, io};
 
 use monitor::{
     Attach, Call, Frame, Input, Phase, PodStatus, RefusalKind, Reply, Request, Size, StreamControl,
     VERSION,
 };
+use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
 use serde::Deserialize;
 
 use super::Pod;
 use super::calls::Purpose;
 use super::lifecycle::system;
 use crate::call::remove_quietly;
+use crate::cgroup::{GroupKill, find_groups};
 use crate::client::{Attached, Role};
 use crate::container::{Container, Part};
 use crate::stdio::resize;
@@ -242,13 +245,32 @@ impl Pod {
             Phase::Creating => return self.wrong_phase(client, number, "signalled"),
             Phase::Created | Phase::Starting | Phase::Running => {}
         }
-        let (id, signal) = (container.id().to_owned(), signal.to_string());
+        let (id, text) = (container.id().to_owned(), signal.to_string());
         let purpose = Purpose::Kill {
             container: number,
             client,
         };
-        if let Err(error) = self.call(number, &["kill", &id, &signal], None, purpose) {
-            self.answer(client, &Reply::Refused(system(&error)));
+        if let Err(error) = self.call(number, &["kill", &id, &text], None, purpose) {
+            // The pod has used up its process ids or its memory: no program starts, and a signal needs none.
+            let sent = self.signal_init(number, signal);
+            let reply = sent.map_or_else(|_| Reply::Refused(system(&error)), |()| Reply::Done);
+            self.answer(client, &reply);
+        }
+    }
+
+    /// Signals a container's first process without its OCI runtime; SIGKILL goes to every process of its groups.
+    fn signal_init(&self, number: u64, signal: i32) -> io::Result<()> {
+        let container = self.containers.get(&number);
+        let signal = Signal::from_named_raw(signal).ok_or(Errno::INVAL)?;
+        if signal == Signal::KILL
+            && let Some(container) = container
+        {
+            GroupKill::new(find_groups(container.id())).round();
+        }
+        match container.and_then(Container::open_init) {
+            Some(init) => Ok(pidfd_send_signal(init, signal)?),
+            // It has ended meanwhile.
+            None => Ok(()),
         }
     }
 
