@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use integration::agent::Cri;
 use integration::cluster::condition;
 use integration::{pods, wait_for};
+use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -19,6 +20,8 @@ use super::program::{Command, End, Program};
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Keeps a deleted pod's last status where the test reads it.
 const FINALIZER: &str = "field.oxlet.dev/read";
+/// Both times are whole seconds, and a kill takes a moment.
+const ROUNDING: Duration = Duration::from_secs(2);
 /// What the kernel holds of a container, as its own processes see it: cgroup v1, or v2.
 const LIMITS: &str = "cd /sys/fs/cgroup; \
     cat cpu/cpu.cfs_quota_us memory/memory.limit_in_bytes 2>/dev/null || cat cpu.max memory.max";
@@ -55,12 +58,7 @@ pub(super) async fn whole_life(rig: &FieldRig, program: &Program) -> Result<()> 
     };
     first.is_signalled(&killed, 2).await.context("kill")?;
     first.is_resized().await.context("resize")?;
-    let eviction = format!("{}/eviction", path(&first.pod));
-    let order = json!({
-        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": first.pod },
-    });
-    refused(rig.cluster.server.post(&eviction, &order))?;
-    first.ends().await.context("evict")?;
+    first.is_evicted().await.context("evict")?;
     let second = life(format!("{}-again", program.name));
     rig.apply(program.pod(&second.pod, &data)?)?;
     second.serves(program.kept(), 0).await.context("again")?;
@@ -122,8 +120,8 @@ impl Life<'_> {
     }
 
     async fn is_resized(&self) -> Result<()> {
-        let limits = json!({ "cpu": "900m", "memory": "600Mi" });
-        let requests = json!({ "cpu": "60m", "memory": "80Mi" });
+        let limits = json!({ "cpu": "900m", "memory": "600Mi", "ephemeral-storage": "200Mi" });
+        let requests = json!({ "cpu": "60m", "memory": "80Mi", "ephemeral-storage": "0" });
         let resources = json!({ "requests": requests, "limits": limits });
         let containers = json!([{ "name": "app", "resources": resources }]);
         let resize = format!("{}/resize", path(&self.pod));
@@ -144,6 +142,29 @@ impl Life<'_> {
         self.serves(self.program.kept(), 2).await
     }
 
+    /// Evicts it by the API, as a drain does; or has the node evict it, for what it takes of the disk.
+    async fn is_evicted(&self) -> Result<()> {
+        let cluster = &self.rig.cluster;
+        if let Some(overuse) = self.program.overuse() {
+            self.prints(&self.pod, overuse, "").await?;
+            let is_evicted = |pod: &Value| {
+                pod["status"]["phase"] == "Failed" && pod["status"]["reason"] == "Evicted"
+            };
+            let waited = cluster.until_pod(&self.pod, CONVERGENCE_TIMEOUT, is_evicted);
+            let pod = waited.await?;
+            let why = &pod["status"]["message"];
+            ensure!(why.to_string().contains("ephemeral"), "evicted: {why}");
+            self.rig.delete(&self.pod).await?;
+            return self.rig.release(&self.pod).await;
+        }
+        let order = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": self.pod },
+        });
+        let eviction = format!("{}/eviction", path(&self.pod));
+        refused(cluster.server.post(&eviction, &order))?;
+        self.ends().await
+    }
+
     /// Waits until the deleted pod's container has ended as the program ends, within its grace period.
     async fn ends(&self) -> Result<()> {
         let has_ended =
@@ -154,6 +175,13 @@ impl Life<'_> {
             .await?;
         let terminated = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
         is_end(terminated, self.program.stop.exit_code)?;
+        // The API server has added the grace period to the time of the deletion.
+        let (ended, latest) = (
+            &terminated["finishedAt"],
+            &pod["metadata"]["deletionTimestamp"],
+        );
+        let within = time(ended)? <= time(latest)? + ROUNDING;
+        ensure!(within, "ended at {ended}, later than {latest}");
         self.rig.release(&self.pod).await
     }
 }
@@ -211,6 +239,11 @@ fn path(pod: &str) -> String {
 
 fn refused<T>(answer: Result<T, impl Debug>) -> Result<T> {
     answer.map_err(|status| anyhow::anyhow!("refused: {status:?}"))
+}
+
+fn time(value: &Value) -> Result<Timestamp> {
+    let text = value.as_str().context("no time")?;
+    Ok(text.parse()?)
 }
 
 fn is_end(terminated: &Value, exit_code: i64) -> Result<()> {

@@ -24,6 +24,10 @@ on_real_runtimes! {
 /// Programs that live at the same time: each is bound by the processor for a part of its life alone.
 const AT_ONCE: usize = 3;
 
+/// A probe before its program serves, the restart of a program that was killed twice, an eviction by the node, and a node
+/// without a cluster's DNS.
+const EXPECTED_WARNINGS: [&str; 4] = ["Unhealthy", "BackOff", "Evicted", "MissingClusterDNS"];
+
 /// A cluster of one node with the images of all programs. Dropped in this order.
 struct FieldRig {
     cluster: Cluster,
@@ -51,11 +55,25 @@ impl FieldRig {
         Ok(Some(rig))
     }
 
+    /// What the node warned of that no life of a program explains.
+    fn warnings(&self) -> Result<Vec<String>> {
+        let events = self.cluster.server.get("/api/v1/namespaces/default/events");
+        let events = events.map_err(|status| anyhow::anyhow!("{status:?}"))?;
+        let events = events["items"].as_array().context("no list")?.iter();
+        let warnings = events.filter(|event| event["type"] == "Warning");
+        Ok(warnings
+            .filter(|event| {
+                !EXPECTED_WARNINGS
+                    .iter()
+                    .any(|reason| event["reason"] == *reason)
+            })
+            .map(|event| format!("{} {}", event["reason"], event["message"]))
+            .collect())
+    }
+
     async fn import(&self, programs: &[Program]) -> Result<()> {
         let archive = self.folder.path().join("images.tar");
-        let began = Instant::now();
         image::write_archive(programs, &archive)?;
-        println!("written in {:.1?}", began.elapsed());
         match &self.containerd {
             Some(containerd) => {
                 let names: Vec<_> = programs.iter().map(Program::image_name).collect();
@@ -92,4 +110,6 @@ async fn programs_live_whole_lives(on: TestRuntime) {
     let lived: Vec<Result<()>> = lives.buffer_unordered(AT_ONCE).collect().await;
     let wrong: Vec<_> = lived.into_iter().filter_map(Result::err).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+    let warnings = rig.warnings().unwrap();
+    assert!(warnings.is_empty(), "{warnings:#?}");
 }

@@ -45,6 +45,8 @@ pub(super) struct Program {
     pub(super) exec: Command,
     /// A line of the log has this text.
     pub(super) log: String,
+    /// A command that takes more of the disk than the container may have: the node evicts the pod, and not the API.
+    overuse: Option<Vec<String>>,
     /// How it ends where it is asked to by the image's signal.
     pub(super) stop: End,
     /// A signal on which it ends by itself, where that is another one.
@@ -104,6 +106,10 @@ impl Program {
         self.kept.as_ref().or(self.client())
     }
 
+    pub(super) fn overuse(&self) -> Option<&[String]> {
+        self.overuse.as_deref()
+    }
+
     pub(super) fn restart(&self) -> &End {
         self.restart.as_ref().unwrap_or(&self.stop)
     }
@@ -144,8 +150,8 @@ fn pod(name: &str, mut spec: Value) -> Value {
 /// What each program has before its resize.
 fn resources() -> Value {
     json!({
-        "requests": { "cpu": "50m", "memory": "64Mi" },
-        "limits": { "cpu": "2", "memory": "512Mi" },
+        "requests": { "cpu": "50m", "memory": "64Mi", "ephemeral-storage": "0" },
+        "limits": { "cpu": "2", "memory": "512Mi", "ephemeral-storage": "200Mi" },
     })
 }
 
