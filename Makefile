@@ -8,10 +8,11 @@ SHIPPED := $(foreach crate,agent confine monitor oxlet-cni oxlet-oci oxlet-plugi
 # Of these, what `.ci/static` does not build.
 DYNAMIC := --package agent --package oxlet-plugins
 export TARGET
+comma := ,
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER ?= aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER ?= aarch64-linux-gnu-gcc
 
-.PHONY: help build run test test-v2 differential check bench fuzz deny install deb rpm
+.PHONY: help build run test test-v2 differential field check bench fuzz deny install deb rpm
 help: ## what can be made
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
@@ -35,6 +36,7 @@ run: ## start the agent with the best runtime here, run config/sample-pod.yaml, 
 
 test: ## everything: logic, actors, real processes, real containerd
 	.ci/install test
+	-.ci/field-layers nginx postgresql redis
 	cargo build --workspace --bins
 	$(NEXTEST) --workspace
 
@@ -47,6 +49,12 @@ differential: ## what a program sees natively and on containerd, SEEDS pods (def
 	.ci/install test
 	cargo build --package oxlet-plugins --package oxlet-oci --package monitor --bins
 	DIFFERENTIAL_SEEDS=$(or $(SEEDS),40) DIFFERENTIAL_FIRST=$(or $(FIRST),1) $(NEXTEST) --profile campaign --no-capture --package differential
+
+field: ## real software through its life, natively and on containerd: all of integration/tests/data/field, or FIELD=nginx,redis
+	.ci/install test
+	.ci/field-layers $(subst $(comma), ,$(FIELD))
+	cargo build --workspace --bins
+	FIELD=$(or $(FIELD),all) $(NEXTEST) --profile campaign --no-capture --workspace -E 'test(/suite::field::/)'
 
 check: ## format, lints, the build without OpenTelemetry, arrows between crates, what tidy proves of the source, paths in the docs
 	cargo fmt --all --check

@@ -35,6 +35,7 @@ mod suite {
     mod confinement;
     mod console;
     mod csi_driver;
+    mod field;
     mod first_steps;
     mod full;
     mod hostile;

@@ -204,11 +204,17 @@ impl Containerd {
     pub async fn import(&self, image: &Image) -> Result<()> {
         let archive = self.dir.join("import.tar");
         image.build()?.save(&archive)?;
+        self.import_archive(&archive, &[&image.name]).await?;
+        Ok(fs::remove_file(&archive)?)
+    }
+
+    /// Imports an archive with `ctr`, and waits until CRI shows the images of these names.
+    pub async fn import_archive(&self, archive: &Path, names: &[&str]) -> Result<()> {
         let output = tokio::process::Command::new("ctr")
             .arg("-a")
             .arg(self.socket())
             .args(["-n", "k8s.io", "images", "import"])
-            .arg(&archive)
+            .arg(archive)
             .output()
             .await
             .context("cannot run ctr")?;
@@ -217,25 +223,24 @@ impl Containerd {
             "ctr images import: {}",
             String::from_utf8_lossy(&output.stderr)
         );
-        fs::remove_file(&archive)?;
-        let client = self.images();
-        wait_until(
-            STOP_TIMEOUT,
-            &format!("CRI lists {}", image.name),
-            async || {
-                let asked = cri::ImageSpec {
-                    image: image.name.clone(),
-                    ..Default::default()
-                };
-                let question = cri::ImageStatusRequest {
-                    image: Some(asked),
-                    verbose: false,
-                };
-                let answer = client.clone().image_status(question).await;
-                answer.is_ok_and(|answer| answer.into_inner().image.is_some())
-            },
-        )
-        .await
+        for name in names {
+            let listed = format!("CRI lists {name}");
+            wait_until(STOP_TIMEOUT, &listed, async || self.has_image(name).await).await?;
+        }
+        Ok(())
+    }
+
+    async fn has_image(&self, name: &str) -> bool {
+        let asked = cri::ImageSpec {
+            image: name.to_owned(),
+            ..Default::default()
+        };
+        let question = cri::ImageStatusRequest {
+            image: Some(asked),
+            verbose: false,
+        };
+        let answer = self.images().image_status(question).await;
+        answer.is_ok_and(|answer| answer.into_inner().image.is_some())
     }
 
     /// Stops containerd in its own way and starts it again over the running shims.

@@ -241,12 +241,7 @@ impl Finishing<'_> {
             };
             copy_attributes(&self.tree, &source, (&target, path), &below.stat)
         };
-        set()
-            .map_err(|error: Errno| self.tree.failed("set owner and attributes of", path, error))?;
-        match self.tree.open_folder(path) {
-            Ok(target) => self.tree.set_time(target, path, mtime(&below.stat)),
-            Err(_) => Ok(()),
-        }
+        set().map_err(|error: Errno| self.tree.failed("set owner and attributes of", path, error))
     }
 
     fn find(&self, path: &Inside) -> Result<Option<Found>, LayerError> {

@@ -88,6 +88,24 @@ fn a_folder_that_a_file_replaces_takes_what_was_below_with_it() {
     assert_eq!(fs::metadata(files.join("a-b")).unwrap().mtime(), 1_000_000);
 }
 
+/// As containerd, which adds to the folder that the layers below made: cron reads no folder again that is as old as before.
+#[test]
+fn a_folder_that_a_layer_adds_to_without_an_entry_is_as_new_as_that() {
+    let unpacking = Unpacking::new();
+    let lower = Tar::default().folder("cron.d", 0o711);
+    let lower = unpacking.unpack("lower", lower.end(), &[]).unwrap();
+    let upper = Tar::default().file("cron.d/job", b"x");
+    let files = unpacking.unpack("upper", upper.end(), &[lower.clone()]);
+    let mtime = |folder: &Path| fs::metadata(folder.join("cron.d")).unwrap().mtime();
+    let files = files.unwrap();
+    assert_eq!(mtime(&lower), 1_000_000);
+    assert!(mtime(&files) > 1_000_000);
+    assert_eq!(
+        fs::metadata(files.join("cron.d")).unwrap().mode() & 0o7777,
+        0o711
+    );
+}
+
 #[test]
 fn no_path_leads_out_of_the_layer() {
     let unpacking = Unpacking::new();
