@@ -7,6 +7,7 @@ mod checkpoint;
 mod contract;
 mod damage;
 mod devices;
+mod groups;
 mod hangs;
 mod images;
 mod isolation;
