@@ -11,8 +11,8 @@ use std::{fs, io};
 
 use kernel_filters::{DeviceFilter, DeviceRule};
 use libcgroups::common::{
-    AnyCgroupManager, CgroupConfig, CgroupManager, ControllerOpt,
-    DEFAULT_CGROUP_ROOT, create_cgroup_manager,
+    AnyCgroupManager, CgroupConfig, CgroupManager, ControllerOpt, DEFAULT_CGROUP_ROOT,
+    create_cgroup_manager,
 };
 use libcgroups::v2::manager::Manager;
 use oci_spec::runtime::LinuxResources;

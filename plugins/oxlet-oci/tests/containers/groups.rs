@@ -32,7 +32,10 @@ fn a_process_joins_the_group_that_the_first_process_has_moved_to() {
     let rig = with_groups(MOVES);
     let output = rig.start();
     assert_eq!(crate::rig::first_line(output), "moved\n");
-    let out = rig.exec(|_| (), "cat /proc/self/cgroup; cat /sys/fs/cgroup/cgroup.procs");
+    let out = rig.exec(
+        |_| (),
+        "cat /proc/self/cgroup; cat /sys/fs/cgroup/cgroup.procs",
+    );
     let text = String::from_utf8_lossy(&out.stdout);
     assert_eq!(text, "0::/init\n", "{out:?}");
     let listed = rig.succeed(&["ps", "--format", "json", &rig.id]);
@@ -80,7 +83,8 @@ fn groups_go_with_the_container_whatever_their_depth() {
     assert_eq!(crate::rig::first_line(output), "made\n");
     let group = Path::new("/sys/fs/cgroup").join(&rig.id);
     let deepest = (0..40).fold(group.clone(), |path, _| path.join("n"));
-    let has_process = || fs::read_to_string(deepest.join("cgroup.procs")).is_ok_and(|text| !text.is_empty());
+    let has_process =
+        || fs::read_to_string(deepest.join("cgroup.procs")).is_ok_and(|text| !text.is_empty());
     wait_until(has_process);
     rig.end();
     assert!(!group.exists());

@@ -26,7 +26,10 @@ async fn groups_are_managed(rig: &Rig) {
     let linux = config.linux.get_or_insert_default();
     linux.security_context.get_or_insert_default().privileged = true;
     let container = rig.run((&id, &pod), config).await;
-    wait_until("the container's groups", || rig.log("managed", "main") == ["done"]).await;
+    wait_until("the container's groups", || {
+        rig.log("managed", "main") == ["done"]
+    })
+    .await;
     // What an exec probe and `kubectl exec` do.
     let (group, code) = rig.exec(&container, "cat /proc/self/cgroup").await;
     assert!(code == 0 && group.trim_end().ends_with("/init"), "{group}");

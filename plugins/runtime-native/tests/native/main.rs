@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "all of a test binary is test")]
 
+mod apparmor;
 mod built_in;
 mod checkpoint;
 mod contract;

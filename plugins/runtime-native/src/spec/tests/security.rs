@@ -153,5 +153,8 @@ fn a_container_has_the_apparmor_profile_that_it_names_or_the_runtimes() {
     assert!(set(Some(ProfileType::Localhost), false, None).is_err());
     let mut privileged = case().security(|context| context.privileged = true);
     privileged.host.apparmor_default = ours;
-    assert_eq!(privileged.make().unwrap()["process"]["apparmorProfile"], Value::Null);
+    assert_eq!(
+        privileged.make().unwrap()["process"]["apparmorProfile"],
+        Value::Null
+    );
 }
