@@ -16,8 +16,9 @@ const SECURITYFS: &str = "/sys/kernel/security/apparmor";
 const PARSER: &str = "/sbin/apparmor_parser";
 const PARSER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What containers may do by it: everything that their capabilities let them, but mounts, the kernel's own files, and
-/// processes outside. `attach_disconnected` is for descriptors from the node, such as the streams.
+/// What containers may do by it: everything that their capabilities let them, but mounts, writing to the kernel's own files, and
+/// processes outside. Of procfs a container writes to processes' folders and to `kernel/shm*`, as by containerd's profile.
+/// `attach_disconnected` is for descriptors from the node, such as the streams.
 const PROFILE: &str = "
 profile oxlet-default flags=(attach_disconnected, mediate_deleted) {
   capability,
@@ -33,8 +34,12 @@ profile oxlet-default flags=(attach_disconnected, mediate_deleted) {
   deny /proc/kmem rwklx,
   deny /proc/mem rwklx,
   deny /proc/sysrq-trigger rwklx,
-  deny /proc/sys/[^kn]** wkl,
-  deny /proc/sys/kernel/[^msn]** wkl,
+  deny /proc/* w,
+  deny /proc/[^1-9s]*/** wkl,
+  deny /proc/s[^y]*/** wkl,
+  deny /proc/sys/[^k]** wkl,
+  deny /proc/sys/kernel/[^s]** wkl,
+  deny /proc/sys/kernel/s[^h]** wkl,
   deny /sys/firmware/** rwklx,
   deny /sys/kernel/security/** rwklx,
   deny /sys/[^f]*/** wkl,
