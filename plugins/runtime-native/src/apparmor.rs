@@ -14,7 +14,8 @@ pub(crate) const DEFAULT_PROFILE: &str = "oxlet-default";
 const SECURITYFS: &str = "/sys/kernel/security/apparmor";
 /// What compiles a profile and gives it to the kernel.
 const PARSER: &str = "/sbin/apparmor_parser";
-const PARSER_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the parser may take: less than the time in which the agent expects the plugin.
+const PARSER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What containers may do by it: everything that their capabilities let them, but mounts, writing to the kernel's own files, and
 /// processes outside. Of procfs a container writes to processes' folders and to `kernel/shm*`, as by containerd's profile.
