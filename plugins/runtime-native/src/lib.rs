@@ -17,6 +17,7 @@
 //! seccomp and AppArmor profiles, huge page and swap limits, unified resources, and recursive read-only mounts are
 //! refused where the machine or the handler doesn't have them.
 //!
+mod apparmor;
 mod cdi;
 mod cgroups;
 mod clock;
@@ -81,8 +82,10 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
             "pods of this node have no user namespaces of their own"
         );
     }
+    let mut host = settings::host::facts(&settings);
+    host.apparmor_default = apparmor::load(host.apparmor).await;
     let parts = NodeParts {
-        host: settings::host::facts(&settings),
+        host,
         driver: settings.cgroup_driver,
         features: features(&programs).await,
         no_user_namespaces,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use integration::images::{BUSYBOX_IMAGE, Image};
+use integration::patient;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -88,8 +89,10 @@ fn long_arguments() -> Value {
 /// 4,000 folders in one another, on the writable layer and in a volume.
 const DEEP: &str = "P=$(printf 'd/%.0s' $(seq 100)); n=0; for top in / /work; do cd $top; \
     for i in $(seq 40); do mkdir -p $P && cd -P $P 2> /dev/null && n=$((n+1)); done; done; test $n = 80";
-/// Forty cgroups in one another, in each hierarchy.
-const CGROUPS: &str = "for h in /sys/fs/cgroup /sys/fs/cgroup/*; do cd $h 2> /dev/null || continue; \
+/// Forty cgroups in one another, in each hierarchy. On version 2 a privileged container has the node's hierarchy: there they
+/// are in its own group.
+const CGROUPS: &str = "own=$(sed -n s/^0:://p /proc/self/cgroup); [ -e /sys/fs/cgroup/cgroup.controllers ] || own=; \
+    for h in /sys/fs/cgroup /sys/fs/cgroup/*; do cd $h$own 2> /dev/null || continue; \
     for i in $(seq 40); do mkdir n 2> /dev/null && cd n || break; done; done";
 
 fn attacks(on: TestRuntime, logs: &Path, secret: &Path) -> Vec<(Value, Outcome)> {
@@ -212,7 +215,7 @@ async fn pods_that_attack_the_node_cost_only_themselves(on: TestRuntime) {
     let (memory, worst) = (anonymous_memory(&rig), longest_gap(&visits.lock().unwrap()));
     println!("the longest time between two probes {worst:?}; the agent has {memory} MiB");
     assert!(memory < MEMORY_MIB, "{memory} MiB");
-    assert!(worst < PROBE_PERIOD + LATE, "{worst:?}");
+    assert!(worst < patient(PROBE_PERIOD + LATE), "{worst:?}");
     let healthy = rig.node.pod("healthy").await.unwrap().unwrap();
     assert_eq!(identities(&[healthy]), before, "the healthy pod");
     assert_eq!(rig.node.plugin().await.unwrap()["restarts"], 0);

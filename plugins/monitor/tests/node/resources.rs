@@ -147,6 +147,7 @@ async fn each_runtime_writes_the_same_limits() {
 #[tokio::test]
 async fn each_runtime_has_scopes_of_systemd_with_the_same_limits() {
     if !Path::new("/run/systemd/system").exists() || !is_unified() {
+        eprintln!("skipped: scopes take systemd as the first process and cgroups of version 2");
         return;
     }
     let mut found = Vec::new();
@@ -192,6 +193,7 @@ async fn each_runtime_has_scopes_of_systemd_with_the_same_limits() {
 #[tokio::test]
 async fn scopes_of_systemd_are_refused_on_cgroup_v1() {
     if is_unified() {
+        eprintln!("skipped: cgroups are of version 2 here");
         return;
     }
     let mut rig = Rig::with(&oxlet_oci()).await;

@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_oxlet-monitor");
-/// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take on a busy machine, times `OXLET_PATIENCE`.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A pod.
 pub(crate) struct Rig {
@@ -59,9 +59,17 @@ pub(crate) fn oxlet_oci() -> PathBuf {
     program
 }
 
+/// The longest time of a wait on this machine: an emulated processor is some ten times slower.
+fn timeout() -> Duration {
+    let times = std::env::var("OXLET_PATIENCE")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    TIMEOUT * times.unwrap_or(1)
+}
+
 /// Waits for what must come.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future)
+    tokio::time::timeout(timeout(), future)
         .await
         .expect("it takes too long")
 }

@@ -5,18 +5,18 @@ pub(crate) mod mounts;
 pub(crate) mod removal;
 mod v1;
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use kernel_filters::{DeviceFilter, DeviceRule};
 use libcgroups::common::{
-    AnyCgroupManager, AnyManagerError, CgroupConfig, CgroupManager, ControllerOpt,
-    DEFAULT_CGROUP_ROOT, create_cgroup_manager,
+    AnyCgroupManager, CgroupConfig, CgroupManager, ControllerOpt, DEFAULT_CGROUP_ROOT,
+    create_cgroup_manager,
 };
-use libcgroups::systemd::manager::SystemdManagerError;
 use libcgroups::v2::manager::Manager;
 use oci_spec::runtime::LinuxResources;
-use rustix::fs::statfs;
+use rustix::fs::{Mode, OFlags, statfs};
 use serde_json::{Value, json};
 
 use crate::error::AnyError;
@@ -97,26 +97,37 @@ impl Group {
         })
     }
 
-    /// Makes the group, with a process in it and limits.
-    pub(crate) fn make(&self, pid: i32, resources: &LinuxResources) -> Result<(), AnyError> {
+    /// Makes the group with its limits, and returns its folder where a process can be made in it: on version 2. systemd makes
+    /// none without a process.
+    pub(crate) fn make(&self, resources: &LinuxResources) -> Result<Option<OwnedFd>, AnyError> {
         match self {
             Group::V1(groups) => {
                 groups.make()?;
-                // Before there is a process: what it uses from its first page on is within them.
                 groups.limit(resources)?;
-                Ok(groups.add(pid)?)
+                Ok(None)
             }
             Group::V2 {
                 manager,
                 path: Some(path),
             } => {
                 let own = folder(path);
-                fs::create_dir_all(&own).map_err(|error| CgroupError::Make(path.clone(), error))?;
+                let failed = |error| CgroupError::Make(path.clone(), error);
+                fs::create_dir_all(&own).map_err(failed)?;
                 enable_controllers(path);
                 manager.apply(&options(resources))?;
-                let placed = fs::write(own.join("cgroup.procs"), pid.to_string());
-                Ok(placed.map_err(|error| CgroupError::Join(path.clone(), error))?)
+                Ok(Some(open_folder(&own).map_err(failed)?))
             }
+            Group::V2 { path: None, .. } => Ok(None),
+        }
+    }
+
+    /// Moves a process into the group that was made; has systemd make it around the process, with its limits.
+    pub(crate) fn add(&self, pid: i32, resources: &LinuxResources) -> Result<(), AnyError> {
+        match self {
+            Group::V1(groups) => Ok(groups.add(pid)?),
+            Group::V2 {
+                path: Some(path), ..
+            } => Ok(place(path, pid)?),
             Group::V2 {
                 manager,
                 path: None,
@@ -135,18 +146,16 @@ impl Group {
         }
     }
 
-    /// The processes of the group and of those below it.
-    pub(crate) fn processes(&self) -> Result<Vec<i32>, AnyError> {
-        match self {
-            Group::V1(groups) => Ok(groups
+    /// The processes of the group of a container and of those below it.
+    pub(crate) fn processes(&self, record: &Record) -> Result<Vec<i32>, AnyError> {
+        let found = match self {
+            Group::V1(groups) => groups
                 .folders()
                 .next()
-                .map_or(Ok(Vec::new()), removal::processes)?),
-            Group::V2 { manager, .. } => {
-                let pids = manager.get_all_pids()?;
-                Ok(pids.into_iter().map(|pid| pid.as_raw()).collect())
-            }
-        }
+                .map_or(Ok(Vec::new()), removal::processes),
+            Group::V2 { .. } => removal::processes(&folder(own_group(record)?)),
+        };
+        Ok(found?)
     }
 }
 
@@ -159,14 +168,29 @@ pub(crate) fn join(group: &Group, record: &Record, pid: i32) -> Result<(), AnyEr
         Group::V1(groups) => return Ok(groups.add(pid)?),
         Group::V2 { .. } => own_group(record)?,
     };
-    let place = |group: &Path| fs::write(folder(group).join("cgroup.procs"), pid.to_string());
-    let Err(error) = place(own) else {
+    let Err(error) = place(own, pid) else {
         return Ok(());
     };
     match instead(own, of_process(record.pid)) {
-        Some(group) => Ok(place(&group).map_err(|error| CgroupError::Join(group, error))?),
-        None => Err(CgroupError::Join(own.to_owned(), error).into()),
+        Some(group) => Ok(place(&group, pid)?),
+        None => Err(error.into()),
     }
+}
+
+/// Opens a container's group of version 2, for a process that is made in it; `None` if there is none.
+pub(crate) fn open(record: &Record) -> Option<OwnedFd> {
+    let group = is_unified().then(|| own_group(record).ok()).flatten()?;
+    open_folder(&folder(group)).ok()
+}
+
+fn open_folder(folder: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(folder, flags, Mode::empty())?)
+}
+
+fn place(group: &Path, pid: i32) -> Result<(), CgroupError> {
+    fs::write(folder(group).join("cgroup.procs"), pid.to_string())
+        .map_err(|error| CgroupError::Join(group.to_owned(), error))
 }
 
 /// Returns the group that is joined where a container's own takes no process: its init's, if that is below.
@@ -281,33 +305,40 @@ fn own_group(record: &Record) -> Result<&Path, CgroupError> {
         .ok_or(CgroupError::Group(record.pid))
 }
 
-/// Ends what is in a container's group and takes it away. A group that is gone is no error.
-pub(crate) fn remove(path: &Path, id: &str, systemd: bool) -> Result<(), AnyError> {
+/// Ends what is in a container's group and takes it away. A group that is gone is no error. `known` is the group where
+/// systemd has decided on it.
+pub(crate) fn remove(
+    path: &Path,
+    id: &str,
+    systemd: bool,
+    known: Option<&Path>,
+) -> Result<(), AnyError> {
+    let root = Path::new(DEFAULT_CGROUP_ROOT);
     if !systemd {
-        return Ok(removal::remove(Path::new(DEFAULT_CGROUP_ROOT), path)?);
+        return Ok(removal::remove(root, path)?);
     }
     let Group::V2 { manager, .. } = Group::new(path, id, true)? else {
         return Err(CgroupError::Systemd.into());
     };
-    if is_gone(&manager) {
-        return Ok(());
+    // systemd would ask the processes to end, and wait for a minute and a half.
+    match known {
+        Some(group) => removal::kill(root, group)?,
+        // What was cut off while it was made has no processes but its init.
+        None => manager
+            .get_all_pids()
+            .unwrap_or_default()
+            .into_iter()
+            .for_each(kill),
     }
-    for pid in manager.get_all_pids()? {
-        // It may have ended by itself, which is what is wanted.
-        let pid = nix::unistd::Pid::from_raw(pid.as_raw());
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
-    }
-    Ok(manager.remove()?)
+    manager.remove()?;
+    // It leaves groups that a container has nested deeper than a path can name.
+    Ok(known.map_or(Ok(()), |group| removal::remove(root, group))?)
 }
 
-/// Whether systemd has taken a group away, as it does with the last process of a scope.
-fn is_gone(manager: &AnyCgroupManager) -> bool {
-    match manager.get_all_pids() {
-        Err(AnyManagerError::Systemd(SystemdManagerError::WrappedIo(error))) => {
-            error.inner().kind() == io::ErrorKind::NotFound
-        }
-        Ok(_) | Err(_) => false,
-    }
+/// Kills a process, which may have ended by itself.
+fn kill(pid: nix_of_libcgroups::unistd::Pid) {
+    use nix::sys::signal::{Signal, kill};
+    let _ = kill(nix::unistd::Pid::from_raw(pid.as_raw()), Signal::SIGKILL);
 }
 
 /// What is applied to a group.

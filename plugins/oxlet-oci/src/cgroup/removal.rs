@@ -3,7 +3,7 @@
 //! libcgroups reads the machine's mounts once for each of twelve controllers, three times over; a node of a hundred
 //! pods has six hundred mounts. The folders are where they always are.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,8 +12,8 @@ use std::path::{Component, Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::libc;
-use nix::sys::signal::{Signal, kill};
+use files::walk::{self, Crossing, Spot, Visitor};
+use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
@@ -22,6 +22,7 @@ use crate::mount_table::points;
 
 /// How long killed processes may take to leave.
 const LEAVING_TIMEOUT: Duration = Duration::from_secs(5);
+const PROCESSES: &CStr = c"cgroup.procs";
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
 
@@ -199,30 +200,62 @@ fn has_groups(group: &OwnedFd) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The processes of a group and of all below it.
-pub(super) fn processes(group: &Path) -> io::Result<Vec<i32>> {
-    let mut pids = Vec::new();
-    let mut open: Vec<PathBuf> = vec![group.to_owned()];
-    while let Some(folder) = open.pop() {
-        let text = match fs::read_to_string(folder.join("cgroup.procs")) {
-            // A group that has gone while the list was made.
-            Err(error)
-                if folder != group
-                    && matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) =>
-            {
-                continue;
-            }
-            read => read?,
-        };
-        pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
-        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-        open.extend(
-            entries
-                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-                .map(|entry| entry.path()),
-        );
+/// Kills what is in a group and in those below it. `path` is below the root; a group that is gone is no error.
+pub(super) fn kill(root: &Path, path: &Path) -> io::Result<()> {
+    let group = root.join(path.strip_prefix("/").unwrap_or(path));
+    match fs::write(group.join("cgroup.kill"), "1") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !group.exists() => Ok(()),
+        // Before Linux 5.14 one by one.
+        Err(_) => {
+            processes(&group)?.into_iter().for_each(kill_process);
+            Ok(())
+        }
+        Ok(()) => Ok(()),
     }
-    Ok(pids)
+}
+
+/// The processes of a group and of all below it, whatever their depth.
+pub(super) fn processes(group: &Path) -> io::Result<Vec<i32>> {
+    let mut found = Processes(Vec::new());
+    walk::walk(walk::open(group)?, group, Crossing::Refused, &mut found)?;
+    Ok(found.0)
+}
+
+struct Processes(Vec<i32>);
+
+impl Visitor for Processes {
+    type Error = Errno;
+
+    fn check(&mut self) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Errno> {
+        if spot.name != PROCESSES {
+            return Ok(());
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let mut text = String::new();
+        // A group that has gone meanwhile has none. Those of a threaded group are listed above it.
+        if let Ok(list) = openat(spot.folder, spot.name, flags, Mode::empty()) {
+            drop(File::from(list).read_to_string(&mut text));
+        }
+        self.0
+            .extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+        Ok(())
+    }
+
+    fn leave(&mut self, _: &Spot<'_>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn failed(&mut self, _: &Path, _: Errno) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn lost(&mut self, _: &Path, error: Errno) -> Errno {
+        error
+    }
 }
 
 /// Kills a group's processes: all at once where the kernel can (v2 since 5.14), also frozen ones.
@@ -238,17 +271,22 @@ fn kill_all(group: &OwnedFd) -> io::Result<()> {
         Err(Errno::NOENT | Errno::NODEV) => return Ok(()),
         opened => File::from(opened?).read_to_string(&mut processes)?,
     };
-    for pid in processes.lines().filter_map(|line| line.parse().ok()) {
-        // Zero is a process of another PID namespace; a signal to it would be one to our own group.
-        if pid > 0 {
-            // It may have ended by itself, which is what is wanted.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-    }
+    processes
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .for_each(kill_process);
     if let Ok(state) = open("freezer.state", OFlags::WRONLY) {
         File::from(state).write_all(b"THAWED")?;
     }
     Ok(())
+}
+
+fn kill_process(pid: i32) {
+    // Zero is a process of another PID namespace; a signal to it would be one to our own group.
+    if pid > 0 {
+        // It may have ended by itself, which is what is wanted.
+        let _ = signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use container_syscalls::{Forked, Propagation};
-use oci_spec::runtime::{Linux, PosixRlimit, PosixRlimitType, Process, Spec};
+use container_syscalls::Propagation;
+use oci_spec::runtime::{Linux, LinuxResources, PosixRlimit, PosixRlimitType, Process, Spec};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
@@ -18,7 +18,7 @@ use crate::cgroup;
 use crate::error::{AnyError, CommandError, with_causes};
 use crate::hooks::{Last, run_all};
 use crate::init::channel::{Channel, InitMessage};
-use crate::init::namespaces::{Namespaces, NamespacesError};
+use crate::init::namespaces::{Made, Namespaces, NamespacesError};
 use crate::init::{self, Setup};
 use crate::record::{Record, start_time};
 use crate::rootfs::mounting::OwnGroup;
@@ -53,12 +53,18 @@ fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), AnyE
     init::hide()?;
     let (command, child) = Channel::pair()?;
     let setup = setup(arguments, paths, bundle, &prepared)?;
-    match setup.namespaces.fork(&command, &child)? {
-        Forked::Child => {
-            drop(command);
+    // Its limits are there before there is a process: what it uses from its first page on is within them.
+    let group = paths.group(&prepared.spec, systemd)?;
+    let folder = group.make(&resources(&prepared.spec))?;
+    match setup
+        .namespaces
+        .fork(&command, &child, folder.as_ref().map(AsFd::as_fd))?
+    {
+        Made::Child => {
+            drop((command, folder));
             init::run(setup, child)
         }
-        Forked::Parent(pid) => {
+        Made::Parent { pid, is_in_group } => {
             drop((child, setup));
             let made = Making {
                 arguments,
@@ -67,7 +73,12 @@ fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), AnyE
                 prepared: &prepared,
                 pid,
             };
-            let finished = made.finish(&command);
+            let placed = if is_in_group {
+                Ok(())
+            } else {
+                group.add(pid, &resources(&prepared.spec))
+            };
+            let finished = placed.and_then(|()| made.finish(&command));
             if finished.is_err() {
                 // It may have ended by itself. That it is still this process is certain: nobody has waited for it.
                 let _ = nix::sys::signal::kill(
@@ -78,6 +89,13 @@ fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), AnyE
             finished
         }
     }
+}
+
+fn resources(spec: &Spec) -> LinuxResources {
+    spec.linux()
+        .as_ref()
+        .and_then(|linux| linux.resources().clone())
+        .unwrap_or_default()
 }
 
 /// A container whose init there is.
@@ -93,14 +111,6 @@ impl Making<'_> {
     /// Does for the init what only a process of the node can, until the init waits for its start.
     fn finish(&self, command: &Channel) -> Result<(), AnyError> {
         let Prepared { spec, .. } = self.prepared;
-        let resources = spec
-            .linux()
-            .as_ref()
-            .and_then(|linux| linux.resources().clone())
-            .unwrap_or_default();
-        let systemd = self.arguments.systemd_cgroup;
-        let group = self.paths.group(spec, systemd)?;
-        group.make(self.pid, &resources)?;
         let linux = spec.linux().as_ref();
         own_streams(linux, self.prepared.process.user)?;
         command.go()?;
@@ -282,7 +292,7 @@ fn make_fifo(path: &PathBuf) -> io::Result<File> {
 fn clean(arguments: &Arguments, paths: &Paths) {
     if let Ok(spec) = paths.spec() {
         let path = super::group_path(&spec);
-        if let Err(error) = cgroup::remove(&path, &arguments.id, arguments.systemd_cgroup) {
+        if let Err(error) = cgroup::remove(&path, &arguments.id, arguments.systemd_cgroup, None) {
             // `delete --force` tries again.
             eprint_quietly(&with_causes(&*error));
             return;

@@ -1,6 +1,6 @@
 //! `exec`: a process is run in a container, detached.
 
-use container_syscalls::Forked;
+use std::os::fd::AsFd;
 
 use super::Paths;
 use super::create::{console, keyring, limit, own_streams, write_pid};
@@ -8,7 +8,7 @@ use crate::arguments::Arguments;
 use crate::cgroup;
 use crate::error::{AnyError, CommandError};
 use crate::init::channel::{Channel, InitMessage};
-use crate::init::namespaces::Namespaces;
+use crate::init::namespaces::{Made, Namespaces};
 use crate::init::{self, Entered};
 use crate::{bundle, sealed};
 
@@ -43,16 +43,24 @@ pub(super) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError>
         console: console(arguments, &process)?,
     };
     let group = paths.group(&spec, arguments.systemd_cgroup)?;
-    match entered.namespaces.fork(&command, &child)? {
-        Forked::Child => {
-            drop(command);
+    let folder = cgroup::open(&record);
+    match entered
+        .namespaces
+        .fork(&command, &child, folder.as_ref().map(AsFd::as_fd))?
+    {
+        Made::Child => {
+            drop((command, folder));
             init::enter(&entered, child)
         }
-        Forked::Parent(pid) => {
+        Made::Parent { pid, is_in_group } => {
             drop((child, entered));
-            let finished = own_streams(spec.linux().as_ref(), user)
-                .map_err(AnyError::from)
-                .and_then(|()| cgroup::join(&group, &record, pid))
+            let placed = if is_in_group {
+                Ok(())
+            } else {
+                cgroup::join(&group, &record, pid)
+            };
+            let finished = placed
+                .and_then(|()| Ok(own_streams(spec.linux().as_ref(), user)?))
                 .and_then(|()| run(&command, pid))
                 .and_then(|()| limit(pid, &process))
                 .and_then(|()| Ok(write_pid(arguments.pid_file.as_deref(), pid)?))

@@ -237,7 +237,12 @@ fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
         end(record)?;
     }
     if let Ok(spec) = &spec {
-        cgroup::remove(&group_path(spec), &paths.id, arguments.systemd_cgroup)?;
+        let known = record
+            .as_ref()
+            .ok()
+            .and_then(|record| record.cgroup.as_deref());
+        let systemd = arguments.systemd_cgroup;
+        cgroup::remove(&group_path(spec), &paths.id, systemd, known)?;
         let bundle = record.map_or_else(|_| String::new(), |record| record.bundle);
         let state = hook_state(spec, &paths.id, &bundle).told("stopped", 0);
         Last::read(&paths.bundle)?.run(&state);
@@ -268,9 +273,13 @@ fn update(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
 }
 
 fn processes(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
-    paths.record()?;
+    let record = paths.record()?;
     let group = paths.group(&paths.spec()?, arguments.systemd_cgroup)?;
-    Ok(writeln!(io::stdout(), "{}", json!(group.processes()?))?)
+    Ok(writeln!(
+        io::stdout(),
+        "{}",
+        json!(group.processes(&record)?)
+    )?)
 }
 
 /// Tells what there is, in the document of the OCI specification.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use container_syscalls::{ChildFlags, Forked, fork};
@@ -37,6 +38,29 @@ pub(crate) struct Namespaces {
     time: Option<Vec<String>>,
 }
 
+/// Which process a fork returns to.
+#[derive(Debug)]
+pub(crate) enum Made {
+    Child,
+    Parent {
+        pid: i32,
+        /// Whether the child was made in the cgroup that was asked for; else it is in its parent's.
+        is_in_group: bool,
+    },
+}
+
+impl Made {
+    fn outside(forked: Forked) -> Made {
+        match forked {
+            Forked::Child => Made::Child,
+            Forked::Parent(pid) => Made::Parent {
+                pid,
+                is_in_group: false,
+            },
+        }
+    }
+}
+
 /// The flag of a namespace's type, and its name in `/proc/PID/ns`.
 const FLAGS: [(LinuxNamespaceType, CloneFlags, &str); 8] = [
     (LinuxNamespaceType::User, CloneFlags::CLONE_NEWUSER, "user"),
@@ -53,6 +77,7 @@ const FLAGS: [(LinuxNamespaceType, CloneFlags, &str); 8] = [
     // The last one: paths of the node lead nowhere from there on.
     (LinuxNamespaceType::Mount, CloneFlags::CLONE_NEWNS, "mnt"),
 ];
+const FIRST_PROCESS: &str = "make the container's first process";
 /// As in linux/sched.h; nix has no name for it.
 const NEWTIME: CloneFlags = CloneFlags::from_bits_retain(0x80);
 
@@ -143,18 +168,25 @@ impl Namespaces {
         self.made.contains(flag) || self.joined.iter().any(|(one, _)| *one == flag)
     }
 
-    /// Makes a child in the user, PID and time namespaces of the container; which of both this process is.
+    /// Makes a child in the user, PID and time namespaces of the container, and in `group`, the folder of a cgroup of version
+    /// 2, if the kernel lets it.
     ///
     /// What is made in a user namespace belongs to it only if who makes it is in it: a process between this one and the
-    /// child joins it and makes the child, which becomes a child of this process nevertheless.
-    pub(crate) fn fork(&self, command: &Channel, init: &Channel) -> Result<Forked, InitError> {
+    /// child joins it and makes the child, which becomes a child of this process nevertheless. It may not write to the
+    /// node's cgroups, so that the child is in none of its own.
+    pub(crate) fn fork(
+        &self,
+        command: &Channel,
+        init: &Channel,
+        group: Option<BorrowedFd<'_>>,
+    ) -> Result<Made, InitError> {
         if self.user.is_none() && self.time.is_none() {
-            return self.fork_here(false);
+            return self.fork_here(group);
         }
         match fork(ChildFlags::default()).map_err(cannot("make a process"))? {
             Forked::Child => match self.between(init) {
                 Ok(Some(())) => std::process::exit(0),
-                Ok(None) => Ok(Forked::Child),
+                Ok(None) => Ok(Made::Child),
                 Err(error) => {
                     init.tell_error(&crate::error::with_causes(&error));
                     std::process::exit(1)
@@ -167,7 +199,7 @@ impl Namespaces {
                 // It has told what it had to tell, or died: this process has the other end too, so that nothing would end
                 // a wait.
                 match command.heard().map_err(cannot("hear of the new process"))? {
-                    InitMessage::Pid(pid) => Ok(Forked::Parent(pid)),
+                    InitMessage::Pid(pid) => Ok(Made::outside(Forked::Parent(pid))),
                     InitMessage::Error(text) => Err(InitError::Refused(text)),
                     InitMessage::Hooks | InitMessage::Ready | InitMessage::End => {
                         Err(InitError::Abandoned)
@@ -187,7 +219,13 @@ impl Namespaces {
             }
         }
         self.become_root_of_users()?;
-        match self.fork_here(true)? {
+        // It ends at once, and may not return from the user namespace to its own PID namespace.
+        self.join_pids()?;
+        let flags = ChildFlags {
+            is_sibling: true,
+            ..self.child()
+        };
+        match fork(flags).map_err(cannot(FIRST_PROCESS))? {
             Forked::Child => Ok(None),
             Forked::Parent(pid) => init.tell_pid(pid).map(Some),
         }
@@ -206,28 +244,56 @@ impl Namespaces {
         hide()
     }
 
-    fn fork_here(&self, is_sibling: bool) -> Result<Forked, InitError> {
+    fn fork_here(&self, group: Option<BorrowedFd<'_>>) -> Result<Made, InitError> {
         let own = match &self.pid {
             None => None,
-            Some(pid) => {
-                let own = File::open("/proc/self/ns/pid")
-                    .map_err(cannot("open this process's PID namespace"))?;
-                setns(pid, CloneFlags::CLONE_NEWPID).map_err(cannot("join the PID namespace"))?;
-                Some(own)
-            }
+            Some(_) => Some(
+                File::open("/proc/self/ns/pid")
+                    .map_err(cannot("open this process's PID namespace"))?,
+            ),
         };
-        let flags = ChildFlags {
-            new_pid_namespace: self.makes_pid,
-            is_sibling,
-            cgroup: None,
-        };
-        let forked = fork(flags).map_err(cannot("make the container's first process"))?;
-        // A process between ends at once, and may not return from a user namespace.
-        if let (Forked::Parent(_), Some(own), false) = (forked, own, is_sibling) {
+        self.join_pids()?;
+        let made = self.fork_into(group)?;
+        if let (Made::Parent { .. }, Some(own)) = (&made, own) {
             // Hooks are processes of the node.
             setns(own, CloneFlags::CLONE_NEWPID).map_err(cannot("return to the PID namespace"))?;
         }
-        Ok(forked)
+        Ok(made)
+    }
+
+    /// Makes the child in its cgroup: to move it there later takes the kernel a grace period of RCU, some 20 ms. A group
+    /// that takes no new process is no error, since a process that is moved is not counted against `pids.max`.
+    fn fork_into(&self, group: Option<BorrowedFd<'_>>) -> Result<Made, InitError> {
+        let within = ChildFlags {
+            cgroup: group,
+            ..self.child()
+        };
+        match group.map(|_| fork(within)) {
+            Some(Ok(Forked::Child)) => Ok(Made::Child),
+            Some(Ok(Forked::Parent(pid))) => Ok(Made::Parent {
+                pid,
+                is_in_group: true,
+            }),
+            Some(Err(_)) | None => fork(self.child())
+                .map(Made::outside)
+                .map_err(cannot(FIRST_PROCESS)),
+        }
+    }
+
+    fn child(&self) -> ChildFlags<'_> {
+        ChildFlags {
+            new_pid_namespace: self.makes_pid,
+            ..ChildFlags::default()
+        }
+    }
+
+    fn join_pids(&self) -> Result<(), InitError> {
+        match &self.pid {
+            None => Ok(()),
+            Some(pid) => {
+                setns(pid, CloneFlags::CLONE_NEWPID).map_err(cannot("join the PID namespace"))
+            }
+        }
     }
 
     /// Joins and makes all others, in the child.

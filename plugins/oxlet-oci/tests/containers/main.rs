@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "all of a test binary is test")]
 
+mod groups;
 mod hostile;
 mod life;
 mod ordinary;

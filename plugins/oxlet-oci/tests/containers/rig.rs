@@ -1,7 +1,7 @@
 //! A bundle in a folder of its own, and the runtime's commands on it.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_oxlet-oci");
-/// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take on a busy machine, times `OXLET_PATIENCE`.
+const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -35,7 +35,7 @@ impl Rig {
         fs::copy("/bin/busybox", rootfs.join("bin/busybox")).unwrap();
         for applet in [
             "sh", "cat", "ls", "sleep", "id", "pwd", "stat", "echo", "grep", "readlink", "env",
-            "test",
+            "test", "mkdir",
         ] {
             symlink("busybox", rootfs.join("bin").join(applet)).unwrap();
         }
@@ -218,13 +218,33 @@ impl Drop for Rig {
     }
 }
 
+/// Whether this machine's cgroups are of version 2.
+pub(crate) fn is_unified() -> bool {
+    Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+}
+
+/// The first line that a container says.
+pub(crate) fn first_line(output: impl Read) -> String {
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line).unwrap();
+    line
+}
+
+/// The longest time of a wait on this machine: an emulated processor is some ten times slower.
+fn timeout() -> Duration {
+    let times = std::env::var("OXLET_PATIENCE")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    TIMEOUT * times.unwrap_or(1)
+}
+
 /// Waits until something is so that nobody tells.
 #[expect(
     clippy::disallowed_methods,
     reason = "real processes keep the machine's time"
 )]
 pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + timeout();
     while !is_so() {
         assert!(Instant::now() < deadline, "it takes too long");
         std::thread::sleep(POLL);

@@ -22,6 +22,7 @@ pub(crate) fn facts(settings: &NativeSettings) -> HostFacts {
         capabilities: capability_names(mask(&status, "CapBnd:")),
         apparmor: fs::read_to_string("/sys/module/apparmor/parameters/enabled")
             .is_ok_and(|text| text.trim() == "Y"),
+        apparmor_default: None,
         selinux: Path::new("/sys/fs/selinux/enforce").exists(),
         selinux_file: selinux_file(),
         seccomp: status.lines().any(|line| line.starts_with("Seccomp:")),

@@ -130,6 +130,8 @@ pub(crate) struct HostFacts {
     /// Names (`CAP_...`) of this process's bounding set.
     pub(crate) capabilities: Vec<&'static str>,
     pub(crate) apparmor: bool,
+    /// The loaded AppArmor profile of containers that name none.
+    pub(crate) apparmor_default: Option<&'static str>,
     pub(crate) selinux: bool,
     /// The label of containers' files by the node's policy; empty where it has none.
     pub(crate) selinux_file: String,

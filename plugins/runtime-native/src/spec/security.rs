@@ -1,13 +1,10 @@
 //! AppArmor profiles and SELinux labels: set where the node has them, refused by name where it hasn't.
 
-use proto::cri::ContainerConfig;
 use proto::cri::security_profile::ProfileType;
+use proto::cri::{ContainerConfig, SecurityProfile};
 use serde_json::Value;
 
 use super::{HostFacts, SpecError, SpecInput};
-
-/// The profile that the node is expected to have loaded for RuntimeDefault; containerd's name.
-const DEFAULT_APPARMOR: &str = "cri-containerd.apparmor.d";
 
 pub(super) fn label(input: SpecInput<'_>, process: &mut Value) -> Result<(), SpecError> {
     if let Some(profile) = apparmor(input)? {
@@ -19,20 +16,23 @@ pub(super) fn label(input: SpecInput<'_>, process: &mut Value) -> Result<(), Spe
     Ok(())
 }
 
+/// As containerd: who names no profile gets the runtime's, and without AppArmor on the node there is none.
 fn apparmor(input: SpecInput<'_>) -> Result<Option<String>, SpecError> {
+    if input.privileged() {
+        return Ok(None);
+    }
     let asked = input
         .security()
-        .and_then(|context| context.apparmor.as_ref())
-        .filter(|_| !input.privileged());
-    let Some(asked) = asked else { return Ok(None) };
-    match (asked.profile_type(), input.host.apparmor) {
-        // As containerd: without AppArmor on the node there is no default to apply.
-        (ProfileType::Unconfined, _) | (ProfileType::RuntimeDefault, false) => Ok(None),
-        (ProfileType::RuntimeDefault, true) => Ok(Some(DEFAULT_APPARMOR.to_owned())),
-        (ProfileType::Localhost, true) => Ok(Some(asked.localhost_ref.clone())),
-        (ProfileType::Localhost, false) => Err(SpecError::Unenforceable {
+        .and_then(|context| context.apparmor.as_ref());
+    let kind = asked.map_or(ProfileType::RuntimeDefault, SecurityProfile::profile_type);
+    let named = asked.map_or("", |asked| &asked.localhost_ref);
+    match kind {
+        ProfileType::Unconfined => Ok(None),
+        ProfileType::RuntimeDefault => Ok(input.host.apparmor_default.map(str::to_owned)),
+        ProfileType::Localhost if input.host.apparmor => Ok(Some(named.to_owned())),
+        ProfileType::Localhost => Err(SpecError::Unenforceable {
             field: "AppArmor profile",
-            value: asked.localhost_ref.clone(),
+            value: named.to_owned(),
             why: "this node has no AppArmor",
         }),
     }

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "all of a test binary is test")]
 
+mod apparmor;
 mod built_in;
 mod checkpoint;
 mod contract;
 mod damage;
 mod devices;
+mod groups;
 mod hangs;
 mod images;
 mod isolation;

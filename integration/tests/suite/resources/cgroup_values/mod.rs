@@ -63,6 +63,7 @@ async fn groups_hold_what_the_kubelet_writes_for_throttling_without_reservation(
 #[tokio::test]
 async fn slices_hold_what_the_kubelet_has_systemd_write() {
     if !Path::new("/run/systemd/private").exists() {
+        eprintln!("skipped: slices take systemd as the first process");
         return;
     }
     let gates = json!({ "MemoryQoS": true });

@@ -127,16 +127,34 @@ fn a_seccomp_profile_of_the_node_is_passed_on_and_unconfined_is_none() {
 }
 
 #[test]
-fn a_named_apparmor_profile_needs_apparmor_and_the_default_one_does_not() {
-    let set = |kind, apparmor| {
-        let mut case = case().security(|context| context.apparmor = profile(kind, "own"));
-        case.host.apparmor = apparmor;
+fn a_container_has_the_apparmor_profile_that_it_names_or_the_runtimes() {
+    let set = |asked: Option<ProfileType>, apparmor, apparmor_default| {
+        let mut case = case().security(|context| {
+            context.apparmor = asked.and_then(|kind| profile(kind, "own"));
+        });
+        (case.host.apparmor, case.host.apparmor_default) = (apparmor, apparmor_default);
         case.make()
             .map(|spec| spec["process"]["apparmorProfile"].clone())
     };
-    assert_eq!(set(ProfileType::Localhost, true), Ok(json!("own")));
-    assert!(set(ProfileType::Localhost, false).is_err());
-    assert_eq!(set(ProfileType::RuntimeDefault, false), Ok(Value::Null));
-    assert_ne!(set(ProfileType::RuntimeDefault, true), Ok(Value::Null));
-    assert_eq!(set(ProfileType::Unconfined, true), Ok(Value::Null));
+    let ours = Some("oxlet-default");
+    for (asked, expected) in [
+        (Some(ProfileType::Localhost), json!("own")),
+        (Some(ProfileType::RuntimeDefault), json!("oxlet-default")),
+        (None, json!("oxlet-default")),
+        (Some(ProfileType::Unconfined), Value::Null),
+    ] {
+        assert_eq!(set(asked, true, ours), Ok(expected), "{asked:?}");
+    }
+    // AppArmor without its parser, and no AppArmor.
+    for asked in [None, Some(ProfileType::RuntimeDefault)] {
+        assert_eq!(set(asked, true, None), Ok(Value::Null));
+        assert_eq!(set(asked, false, None), Ok(Value::Null));
+    }
+    assert!(set(Some(ProfileType::Localhost), false, None).is_err());
+    let mut privileged = case().security(|context| context.privileged = true);
+    privileged.host.apparmor_default = ours;
+    assert_eq!(
+        privileged.make().unwrap()["process"]["apparmorProfile"],
+        Value::Null
+    );
 }
