@@ -54,10 +54,19 @@ pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Resul
     put("full-pss", pss);
     put("full-cpu", processor);
 
-    remove(&agent, "all", plan.many, plan.most - plan.many.min(plan.most)).await?;
+    remove(
+        &agent,
+        "all",
+        plan.many,
+        plan.most - plan.many.min(plan.most),
+    )
+    .await?;
     let (_, last) = start(&agent, "last", plan.many).await?;
     put("full-start-last", per_pod(last, plan.many));
-    put("full-start-growth", millis(last) / millis(few).max(f64::EPSILON));
+    put(
+        "full-start-growth",
+        millis(last) / millis(few).max(f64::EPSILON),
+    );
     Ok(())
 }
 
@@ -138,6 +147,10 @@ impl Bridge {
 impl Drop for Bridge {
     fn drop(&mut self) {
         // It is not there if no pod was started.
-        drop(Command::new("ip").args(["link", "delete", &self.0]).output());
+        drop(
+            Command::new("ip")
+                .args(["link", "delete", &self.0])
+                .output(),
+        );
     }
 }

@@ -127,6 +127,7 @@ impl Making<'_> {
             pid: self.pid,
             start_time: start_time(self.pid).ok_or(CommandError::Ended(self.pid))?,
             cgroup: cgroup::of_process(self.pid),
+            starts_by_fifo: bundle::hooks_of(spec, |hooks| hooks.poststart()).is_empty(),
         };
         let Prepared { devices, files, .. } = self.prepared;
         cgroup::finish(&record, devices.as_ref(), files.as_ref())?;

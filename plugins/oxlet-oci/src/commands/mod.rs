@@ -137,7 +137,11 @@ impl Paths {
             files::remove_tree(folder)?;
         }
         // It goes with the last container; until then it isn't empty.
-        if self.bundle.parent().is_some_and(|all| fs::remove_dir(all).is_ok()) {
+        if self
+            .bundle
+            .parent()
+            .is_some_and(|all| fs::remove_dir(all).is_ok())
+        {
             let states = self.state.parent().unwrap_or(&self.state);
             base::remove(states)?;
         }

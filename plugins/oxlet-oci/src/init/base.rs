@@ -139,7 +139,10 @@ fn hold(folder: &Path, channel: &Channel) -> ! {
 
 fn become_base(folder: &Path) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    mount_change(
+        "/",
+        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+    )?;
     let base = tmpfs()?;
     mkdirat(&base, ROOT.trim_start_matches('/'), MODE)?;
     // Before the base is attached over a folder of the node, by whose path these may be reached.

@@ -255,7 +255,11 @@ fn make_root(setup: &Setup, of_node: Option<OfNode>) -> Result<(Root, Vec<Made>)
             mount_change("/", mounting::classic_propagation(kind, recursive))
                 .map_err(cannot("set how mounts of the node spread"))?;
             part_from_node(&setup.rootfs, kind)?;
-            (setup.rootfs.as_path(), copy_root(&setup.rootfs)?, Vec::new())
+            (
+                setup.rootfs.as_path(),
+                copy_root(&setup.rootfs)?,
+                Vec::new(),
+            )
         }
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

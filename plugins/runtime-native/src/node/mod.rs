@@ -237,6 +237,7 @@ impl Node {
             program: program.to_owned(),
             root: self.parts.layout.oci(folder),
             systemd_cgroup: self.parts.driver == CgroupDriver::Systemd,
+            is_own: self.parts.programs.is_own(program),
             deadline_ms: OCI_TIMEOUT_MS,
         })
     }

@@ -45,7 +45,10 @@ impl RecordSync {
 
 /// Brings records to the disk, with the folders that they are in. Blocks.
 pub(crate) fn sync(folders: &BTreeSet<PathBuf>) {
-    let parents: BTreeSet<_> = folders.iter().filter_map(|folder| folder.parent()).collect();
+    let parents: BTreeSet<_> = folders
+        .iter()
+        .filter_map(|folder| folder.parent())
+        .collect();
     let paths = folders
         .iter()
         .flat_map(|folder| [folder.join(NAME), folder.clone()])
