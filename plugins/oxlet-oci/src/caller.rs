@@ -1,4 +1,4 @@
-//! Whoever runs this program may have it die with itself: the monitor, whose successor must not race with a command that its
+//! A caller may have this program die with itself: the monitor, whose successor must not race with a command that its
 //! predecessor began.
 
 use rustix::fs::Mode;

@@ -1,7 +1,7 @@
 //! Very many pods on the native runtime: what a pod's start costs on an empty node, and what on a full one.
 //!
 //! A node that reads the mount table, or lists its pods, once for each pod that it starts takes longer with every pod that
-//! runs. Time tells that badly on a machine that does other things as well; the node's own processor time tells it well.
+//! runs. On a machine that does other things as well the time varies; the node's own processor time shows it.
 
 use std::process::Command;
 use std::time::Duration;

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_has_what_the_files_say_whoever_has_changed_them() {
+    fn a_change_by_another_program_is_seen() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         write("10.0.0.1", "a\r\neth0\n");

@@ -63,7 +63,7 @@ pub(crate) fn remove(states: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whoever makes or removes the base holds this; it ends with the process.
+/// A command that makes or removes the base holds this; it ends with the process.
 fn lock(states: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(states, flags, Mode::empty())?;

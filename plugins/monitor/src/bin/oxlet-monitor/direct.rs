@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 /// The record of a container in the runtime's state (`plugins/oxlet-oci/src/record.rs`).
 const RECORD: &str = "oxlet.json";
+/// The largest record of the runtime's that is read, in bytes.
 const MAX_RECORD_BYTES: u64 = 64 << 10;
 /// What its init waits at for its start.
 const START_FIFO: &str = "exec.fifo";
