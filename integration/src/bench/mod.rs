@@ -57,6 +57,8 @@ pub struct BenchPlan {
     pub settle: Duration,
     /// The time over which processor time is counted: what a node does once a minute is in it once.
     pub idle: Duration,
+    /// The time over which the API server hears nothing but leases of an idle node, and one report of it.
+    pub report: Duration,
     /// The only section to measure; none for all.
     pub section: Option<String>,
     /// The program of a kubelet that is measured too; none measures the agent only.
@@ -83,6 +85,7 @@ impl BenchPlan {
             log_lines: 10_000,
             settle: Duration::from_secs(5),
             idle: Duration::from_secs(60),
+            report: Duration::from_secs(300),
             section: None,
             kubelet: None,
         }
@@ -106,6 +109,7 @@ impl BenchPlan {
             log_lines: 1_000,
             settle: Duration::from_secs(1),
             idle: Duration::from_secs(5),
+            report: Duration::from_secs(10),
             ..Self::whole()
         }
     }
@@ -128,6 +132,7 @@ impl BenchPlan {
             log_lines: 10,
             settle: Duration::from_millis(100),
             idle: Duration::from_millis(200),
+            report: Duration::from_millis(200),
             ..Self::quick()
         }
     }

@@ -23,11 +23,21 @@ pub(super) fn memory(pids: &[u32]) -> Result<f64> {
 
 /// Returns the processor time that these processes have used, their ended threads' included.
 pub(super) fn processor_time(pids: &[u32]) -> Result<Duration> {
+    // utime and stime, fields 14 and 15 of the whole line.
+    sum(pids, &[11, 12])
+}
+
+/// The same, with that of the children that they have waited for: programs that they have started.
+pub(super) fn processor_time_of_all(pids: &[u32]) -> Result<Duration> {
+    // cutime and cstime, fields 16 and 17.
+    sum(pids, &[11, 12, 13, 14])
+}
+
+fn sum(pids: &[u32], fields_at: &[usize]) -> Result<Duration> {
     let mut ticks = 0;
     for pid in pids {
         let fields = stat(*pid)?;
-        // utime and stime, fields 14 and 15 of the whole line.
-        for at in [11, 12] {
+        for &at in fields_at {
             ticks += fields
                 .get(at)
                 .context("a short stat line")?

@@ -14,7 +14,7 @@ struct BenchArguments {
     #[arg(long)]
     quick: bool,
     /// Measures only this section: memory, latency, probes, volumes, burst, kernel, placement, containerd,
-    /// cluster, cluster-containerd, scrapes, eviction or runtimes.
+    /// cluster, cluster-containerd, scrapes, eviction, runtimes or full-node.
     #[arg(long)]
     section: Option<String>,
     /// How the figures are shown.

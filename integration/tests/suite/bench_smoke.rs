@@ -19,6 +19,7 @@ async fn the_bench_measures_every_figure() {
         "scrapes",
         "eviction",
         "runtimes",
+        "full-node",
     ];
     for section in sections {
         let plan = BenchPlan {

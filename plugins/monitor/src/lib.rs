@@ -20,6 +20,6 @@ pub use client::{
 pub use identity::{ProcessIdentity, process_state};
 pub use protocol::{
     Attach, Call, ContainerStatus, Create, End, Event, Exec, ExecEnd, Exit, Fact, Frame,
-    FrameError, Handler, Input, LOCK_NAME, MAX_FRAME_BYTES, Phase, PodStatus, RUNTIME_PATH,
-    Refusal, RefusalKind, Reply, Request, SOCKET_NAME, Size, StreamControl, VERSION,
+    FrameError, Handler, Input, LOCK_NAME, MAX_FRAME_BYTES, PARENT_VARIABLE, Phase, PodStatus,
+    RUNTIME_PATH, Refusal, RefusalKind, Reply, Request, SOCKET_NAME, Size, StreamControl, VERSION,
 };

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod bundle;
+mod caller;
 mod cgroup;
 mod commands;
 mod document;
@@ -36,7 +37,10 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return fail(&error, None),
     };
-    match commands::run(&arguments) {
+    let done = caller::die_with()
+        .map_err(error::AnyError::from)
+        .and_then(|()| commands::run(&arguments));
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&*error, arguments.log.as_deref()),
     }

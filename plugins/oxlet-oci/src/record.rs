@@ -20,6 +20,9 @@ pub(crate) struct Record {
     /// Its cgroup of version 2, below the root.
     #[serde(default)]
     pub(crate) cgroup: Option<PathBuf>,
+    /// Whether a start is nothing but a byte in the FIFO: no hook runs after it. The monitor reads this.
+    #[serde(default)]
+    pub(crate) starts_by_fifo: bool,
 }
 
 impl Record {

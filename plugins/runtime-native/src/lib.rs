@@ -101,6 +101,7 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     };
     import(&parts.images, &settings, &setup.health).await;
     let (node, lost) = Node::open(parts).await?;
+    tokio::spawn(node.clone().sync_records());
     node.resume_removals().await?;
     node.settle(lost).await;
     setup.health.attribute("root", root.display().to_string());

@@ -53,6 +53,27 @@ pub(super) const FIGURES: &[Figure] = &[
         BenchGoal::Under(1.0),
     ),
     figure(
+        "api-requests-idle",
+        CLUSTER,
+        "node of a cluster: requests to the API in five minutes, leases apart, nothing happening",
+        "requests",
+        BenchGoal::AtMost(1.0),
+    ),
+    figure(
+        "api-requests-start",
+        CLUSTER,
+        "node of a cluster: requests to the API for a pod's start, its events among them",
+        "requests",
+        BenchGoal::AtMost(10.0),
+    ),
+    figure(
+        "api-requests-end",
+        CLUSTER,
+        "node of a cluster: requests to the API for a pod's deletion, its events among them",
+        "requests",
+        BenchGoal::AtMost(6.0),
+    ),
+    figure(
         "api-start-median",
         CLUSTER,
         "pod made in the API to Running in the API, median",

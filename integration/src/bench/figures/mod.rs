@@ -2,6 +2,7 @@
 
 mod cluster;
 mod containerd;
+mod full_node;
 mod many_pods;
 mod node;
 mod runtimes;
@@ -38,9 +39,11 @@ pub const SCRAPES: &str = "scrapes";
 pub const EVICTION: &str = "eviction";
 /// Section: the same node on containerd and on the native runtime.
 pub const RUNTIMES: &str = "runtimes";
+/// Section: very many pods on the native runtime.
+pub const FULL_NODE: &str = "full-node";
 
 /// The sections, in the order in which they are measured.
-pub const SECTIONS: [&str; 13] = [
+pub const SECTIONS: [&str; 14] = [
     MEMORY,
     LATENCY,
     PROBES,
@@ -54,6 +57,7 @@ pub const SECTIONS: [&str; 13] = [
     SCRAPES,
     EVICTION,
     RUNTIMES,
+    FULL_NODE,
 ];
 
 /// The goal of a figure, in the figure's unit.
@@ -130,6 +134,7 @@ pub static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(|| {
         cluster::FIGURES,
         scrapes::FIGURES,
         runtimes::FIGURES,
+        full_node::FIGURES,
     ]
     .concat()
 });

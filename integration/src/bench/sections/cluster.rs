@@ -31,6 +31,8 @@ use crate::images::BUSYBOX_IMAGE;
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two things that happen to the node one by one: 50 requests a second are all that `kubeAPIQPS` allows it.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
+/// How many times a node settles until it is quiet: events of the usual node take a minute.
+const MAX_SETTLES: u32 = 60;
 const FOLLOWERS: usize = 10;
 /// Between two looks at the agent's memory.
 const LOG_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -50,6 +52,7 @@ pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Resul
     let left = plan.many.saturating_sub(plan.drops);
     at_once(&cluster, "more", left).await?;
     rest(plan, &cluster, report).await?;
+    requests(plan, &cluster, report).await?;
     exits(plan, &cluster, report).await?;
     let took = at_once(&cluster, "crowd", plan.api_crowd).await?;
     report.put(AgentColumn::Oxlet, "api-crowd", took);
@@ -122,13 +125,7 @@ async fn ready(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
 /// The node with its pods, left alone.
 async fn rest(plan: &BenchPlan, cluster: &Cluster, report: &mut BenchReport) -> Result<()> {
     let agent = processes(&cluster.node)?;
-    // Hundreds of events are sent, rate-limited.
-    let mut heard = usize::MAX;
-    while heard > 0 {
-        cluster.double().forget_requests();
-        tokio::time::sleep(plan.settle).await;
-        heard = cluster.double().requests().len();
-    }
+    until_quiet(plan, cluster).await?;
     let before = Instant::now();
     let (pss, processor) = memory::at_rest(plan, &agent).await?;
     let asked = u32::try_from(cluster.double().requests().len())?;
@@ -143,6 +140,56 @@ async fn rest(plan: &BenchPlan, cluster: &Cluster, report: &mut BenchReport) -> 
         AgentColumn::Oxlet,
         "api-pss-plugins",
         process::memory(&storage)?,
+    );
+    Ok(())
+}
+
+/// Waits until the node has said all that it had to, hundreds of events being rate-limited; how many requests that were,
+/// leases apart.
+async fn until_quiet(plan: &BenchPlan, cluster: &Cluster) -> Result<usize> {
+    let mut all = 0;
+    for _ in 0..MAX_SETTLES {
+        let before = cluster.double().requests().len();
+        tokio::time::sleep(plan.settle).await;
+        let (now, heard) = (cluster.double().requests().len(), beyond_leases(cluster));
+        cluster.double().forget_requests();
+        all += heard;
+        if now == before || heard == 0 {
+            return Ok(all);
+        }
+    }
+    anyhow::bail!("the node is never quiet: {all} requests");
+}
+
+/// How many requests the server has heard, the node's leases apart.
+fn beyond_leases(cluster: &Cluster) -> usize {
+    let requests = cluster.double().requests().into_iter();
+    requests
+        .filter(|request| !request.path.contains("/leases/"))
+        .count()
+}
+
+/// What the server hears of a pod, events included, from its making until it runs and from its deletion until it is gone;
+/// and of a node that does nothing, for as long as it takes until its report is due.
+async fn requests(plan: &BenchPlan, cluster: &Cluster, report: &mut BenchReport) -> Result<()> {
+    let name = "counted";
+    until_quiet(plan, cluster).await?;
+    start(cluster, name).await?;
+    let heard = until_quiet(plan, cluster).await?;
+    report.count(AgentColumn::Oxlet, "api-requests-start", heard);
+    let path = format!("/api/v1/namespaces/default/pods/{name}");
+    let deleted: Result<Value, _> = cluster.server.delete(&path);
+    deleted.map_err(|failure| anyhow::anyhow!("{failure:?}"))?;
+    cluster
+        .until_pod(name, CONVERGENCE_TIMEOUT, Value::is_null)
+        .await?;
+    let heard = until_quiet(plan, cluster).await?;
+    report.count(AgentColumn::Oxlet, "api-requests-end", heard);
+    tokio::time::sleep(plan.report).await;
+    report.count(
+        AgentColumn::Oxlet,
+        "api-requests-idle",
+        beyond_leases(cluster),
     );
     Ok(())
 }

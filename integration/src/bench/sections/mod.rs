@@ -4,6 +4,7 @@ mod burst;
 mod cluster;
 mod containerd;
 mod eviction;
+mod full_node;
 mod kernel;
 mod latency;
 mod memory;
@@ -48,6 +49,7 @@ pub(super) async fn measure(
         figures::SCRAPES => scrapes::measure(plan, report).await?,
         figures::EVICTION => eviction::measure(plan, report).await?,
         figures::RUNTIMES => runtimes::measure(plan, report).await?,
+        figures::FULL_NODE => full_node::measure(plan, report).await?,
         other => anyhow::bail!("no section {other}"),
     }
     Ok(())

@@ -111,7 +111,7 @@ async fn on(
     report: &mut BenchReport,
 ) -> Result<()> {
     let mut put = |key, value| report.put(AgentColumn::Oxlet, key, value);
-    let node = || processes(cluster, folders);
+    let node = || processes(&cluster.node, folders);
     put(keys.pss_none, memory::at_rest(plan, &node()?).await?.0);
     let mut took = Samples::default();
     for nth in 0..plan.real_pods {
@@ -140,8 +140,8 @@ async fn on(
 }
 
 /// The agent, its plugins, and every other process of the runtime; no container's.
-fn processes(cluster: &Cluster, folders: &[std::path::PathBuf]) -> Result<Vec<u32>> {
-    let agent = cluster.node.pid().context("the agent does not run")?;
+pub(super) fn processes(node: &Node, folders: &[std::path::PathBuf]) -> Result<Vec<u32>> {
+    let agent = node.pid().context("the agent does not run")?;
     let mut pids = vec![agent];
     pids.extend(process::children(agent)?.into_iter().map(|(pid, _)| pid));
     for entry in fs::read_dir("/proc")? {

@@ -14,6 +14,7 @@ fn create() -> Create {
             program: PathBuf::from("/runc"),
             root: PathBuf::from("/state"),
             systemd_cgroup: false,
+            is_own: false,
             deadline_ms: 1_000,
         },
         bundle: PathBuf::from("/bundle"),

@@ -122,6 +122,9 @@ impl Request {
     }
 }
 
+/// The variable in which `oxlet-oci` is given its caller's process id: it dies with that process.
+pub const PARENT_VARIABLE: &str = "OXLET_OCI_PARENT";
+
 /// The OCI runtime that runs a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handler {
@@ -132,6 +135,10 @@ pub struct Handler {
     /// Whether cgroup paths are systemd's (`--systemd-cgroup`).
     #[serde(default)]
     pub systemd_cgroup: bool,
+    /// Whether it is the `oxlet-oci` that the monitor came with. That one dies with its caller by itself
+    /// ([`PARENT_VARIABLE`]), and its record says which containers are started without a command.
+    #[serde(default)]
+    pub is_own: bool,
     /// How long one call of the runtime may take, in milliseconds, before it is killed.
     #[serde(default = "default_deadline")]
     pub deadline_ms: u64,

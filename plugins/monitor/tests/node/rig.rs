@@ -86,6 +86,7 @@ impl Rig {
             program: program.to_owned(),
             root: dir.path().join("state"),
             systemd_cgroup: false,
+            is_own: program.ends_with("oxlet-oci"),
             deadline_ms: 60_000,
         };
         let monitor = within(launch(dir.path()).start()).await.unwrap();

@@ -1,5 +1,6 @@
 //! host-local: addresses from ranges, kept as files of one folder, which the program of that name shares.
 
+mod holders;
 mod ranges;
 mod store;
 

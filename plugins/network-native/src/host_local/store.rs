@@ -13,7 +13,7 @@ use network_cni::CniError;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::Holder;
+use super::{Holder, holders};
 use crate::address;
 use crate::failure::{OrFail, fail};
 
@@ -125,14 +125,7 @@ impl Store {
     }
 
     fn files_with(&self, key: &str) -> Vec<PathBuf> {
-        let mut files = self.files();
-        files.retain(|path| fs::read_to_string(path).is_ok_and(|text| text.trim() == key));
-        files
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect()
+        holders::files_of(&self.dir, key)
     }
 }
 

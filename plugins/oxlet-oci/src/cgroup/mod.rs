@@ -431,6 +431,7 @@ mod tests {
                 pid: 7,
                 start_time: 0,
                 cgroup: cgroup.map(PathBuf::from),
+                starts_by_fifo: true,
             };
             own_group(&record).map(Path::to_owned)
         };

@@ -50,9 +50,13 @@ pub(super) fn create(arguments: &Arguments, paths: &Paths) -> Result<(), AnyErro
 fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), AnyError> {
     let systemd = arguments.systemd_cgroup;
     let prepared = bundle::prepare(bundle, &paths.bundle, &arguments.id, systemd)?;
+    let mut setup = setup(arguments, paths, bundle, &prepared)?;
+    if setup.can_leave_node() {
+        // Where there is none, as in a root that was changed to by chroot(2), it takes the node's mounts along.
+        setup.base = init::base::open(&arguments.root).ok();
+    }
     init::hide()?;
     let (command, child) = Channel::pair()?;
-    let setup = setup(arguments, paths, bundle, &prepared)?;
     // Its limits are there before there is a process: what it uses from its first page on is within them.
     let group = paths.group(&prepared.spec, systemd)?;
     let folder = group.make(&resources(&prepared.spec))?;
@@ -133,6 +137,7 @@ impl Making<'_> {
             pid: self.pid,
             start_time: start_time(self.pid).ok_or(CommandError::Ended(self.pid))?,
             cgroup: cgroup::of_process(self.pid),
+            starts_by_fifo: bundle::hooks_of(spec, |hooks| hooks.poststart()).is_empty(),
         };
         let Prepared { devices, files, .. } = self.prepared;
         cgroup::finish(&record, devices.as_ref(), files.as_ref())?;
@@ -254,6 +259,7 @@ fn setup(
         is_read_only: root.and_then(|root| root.readonly()).unwrap_or(false),
         // The specification has the plain words for the whole tree; runc and containerd say so by an "r" in front.
         propagation: spread(word).map(|(kind, _): (Propagation, bool)| (kind, true)),
+        base: None,
         mounts: spec.mounts().iter().flatten().map(plan).collect(),
         devices: linux.devices().clone().unwrap_or_default(),
         masked: words(linux.masked_paths()),

@@ -19,6 +19,7 @@ use crate::bundle::{self, fields};
 use crate::cgroup::{self, Group};
 use crate::error::{AnyError, CommandError};
 use crate::hooks::{HookState, Last, run_all};
+use crate::init::base;
 use crate::record::Record;
 
 /// The signal that cannot be caught.
@@ -136,7 +137,14 @@ impl Paths {
             files::remove_tree(folder)?;
         }
         // It goes with the last container; until then it isn't empty.
-        drop(self.bundle.parent().map(fs::remove_dir));
+        if self
+            .bundle
+            .parent()
+            .is_some_and(|all| fs::remove_dir(all).is_ok())
+        {
+            let states = self.state.parent().unwrap_or(&self.state);
+            base::remove(states)?;
+        }
         Ok(())
     }
 }

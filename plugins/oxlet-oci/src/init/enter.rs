@@ -41,7 +41,7 @@ fn become_program(
     parent.wait_go()?;
     // The container's procfs may be anything.
     let apparmor = process::open_apparmor(&entered.process)?;
-    entered.namespaces.enter()?;
+    entered.namespaces.enter(None)?;
     hide()?;
     process::join_keyring(&entered.keyring, entered.namespaces.has_own_users())?;
     umask(Mode::from_raw_mode(process::DEFAULT_UMASK));

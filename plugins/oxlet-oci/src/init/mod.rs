@@ -14,6 +14,7 @@
 //! It cannot be traced or looked into from before it joins anything (CVE-2016-9962): not dumpable, which `execve` ends. A
 //! command that dies takes an init along that has not been told to go.
 
+pub(crate) mod base;
 pub(crate) mod channel;
 mod confine;
 mod console;
@@ -80,6 +81,8 @@ pub(crate) struct Setup {
     pub(crate) rootfs: PathBuf,
     pub(crate) is_read_only: bool,
     pub(crate) propagation: Option<(Propagation, bool)>,
+    /// What the container's mount namespace is copied from; without it, from the node's.
+    pub(crate) base: Option<File>,
     pub(crate) mounts: Vec<Planned>,
     pub(crate) devices: Vec<LinuxDevice>,
     pub(crate) masked: Vec<String>,
@@ -95,6 +98,31 @@ pub(crate) struct Setup {
     pub(crate) console: Option<OwnedFd>,
     /// Where `start` is waited for, open for reading and writing so that opening never waits.
     pub(crate) start: File,
+}
+
+impl Setup {
+    /// How the node's mounts spread to the container: as with runc, what the node mounts later may come in and nothing goes
+    /// out, unless the spec says otherwise.
+    fn root_propagation(&self) -> (Propagation, bool) {
+        self.propagation.unwrap_or((Propagation::Slave, true))
+    }
+
+    /// Whether the container needs nothing of the node's mounts but copies of its sources, so that its mount namespace need
+    /// not be copied from the node's.
+    ///
+    /// The others do: a user namespace locks what it takes over from the node, which a copy that is moved in is not; hooks of
+    /// the container's namespace are programs of the node; what spreads to the node; a source that is a path or a device to
+    /// its file system. Without mount_setattr(2) a detached copy cannot be parted from the node.
+    pub(crate) fn can_leave_node(&self) -> bool {
+        let (kind, _) = self.root_propagation();
+        let has_call = mounting::has_mount_setattr(&self.start);
+        let is_plain = |planned: &Planned| planned.is_plain();
+        has_call
+            && !self.namespaces.has_own_users()
+            && self.create_hooks.is_empty()
+            && matches!(kind, Propagation::Slave | Propagation::Private)
+            && self.mounts.iter().all(is_plain)
+    }
 }
 
 /// Keeps this process from being traced and looked into, until it runs another program.
@@ -130,7 +158,8 @@ fn become_program(setup: Setup, channel: &mut Option<Channel>) -> Result<Infalli
     rustix::process::setsid().map_err(cannot("begin a session"))?;
     // From here on it is in its cgroup, which a cgroup namespace begins at.
     parent.wait_go()?;
-    setup.namespaces.enter()?;
+    let of_node = OfNode::open(&setup)?;
+    setup.namespaces.enter(setup.base.as_ref())?;
     hide()?;
     process::join_keyring(&setup.keyring, setup.namespaces.has_own_users())?;
     // What is made for the container has exactly the permissions that are named.
@@ -138,7 +167,7 @@ fn become_program(setup: Setup, channel: &mut Option<Channel>) -> Result<Infalli
     set_names(&setup)?;
     sysctl::write(&setup.sysctls, &setup.namespaces)?;
     let apparmor = process::open_apparmor(&setup.process)?;
-    let (root, mounts) = make_root(&setup)?;
+    let (root, mounts) = make_root(&setup, of_node)?;
     // For hooks, and for what programs find of it.
     umask(Mode::from_raw_mode(process::DEFAULT_UMASK));
     parent.ask_hooks()?;
@@ -175,24 +204,70 @@ fn set_names(setup: &Setup) -> Result<(), InitError> {
     Ok(())
 }
 
-/// Mounts the container's root and everything in it.
-fn make_root(setup: &Setup) -> Result<(Root, Vec<Made>), InitError> {
-    // As runc: what the node mounts later may come in, nothing goes out, unless the spec says otherwise.
-    let (kind, recursive) = setup.propagation.unwrap_or((Propagation::Slave, true));
-    mount_change("/", mounting::classic_propagation(kind, recursive))
-        .map_err(cannot("set how mounts of the node spread"))?;
-    part_from_node(&setup.rootfs, kind)?;
-    let opening = format!("open root {}", setup.rootfs.display());
-    let tree = mounting::copy(&setup.rootfs, true).map_err(|error| match error.raw_os_error() {
+/// What a container that leaves the node's mounts behind mounts of them, as detached copies.
+struct OfNode {
+    root: OwnedFd,
+    /// In the order of the mounts.
+    sources: Vec<Option<OwnedFd>>,
+}
+
+impl OfNode {
+    /// Opens everything, this process being among the node's mounts still; `None` if it takes them along.
+    fn open(setup: &Setup) -> Result<Option<OfNode>, InitError> {
+        if setup.base.is_none() {
+            return Ok(None);
+        }
+        let (kind, _) = setup.root_propagation();
+        // As all mounts of the node that a container takes along.
+        let parted = |tree: OwnedFd| -> io::Result<OwnedFd> {
+            let attributes = MountAttributes {
+                propagation: Some(kind),
+                ..MountAttributes::default()
+            };
+            mounting::change(&tree, attributes, true)?;
+            Ok(tree)
+        };
+        let root = copy_root(&setup.rootfs)?;
+        let root = parted(root).map_err(cannot("part the container's root from the node"))?;
+        let mut sources = Vec::with_capacity(setup.mounts.len());
+        for planned in &setup.mounts {
+            let source = mounting::copy_source(planned, &setup.group)?;
+            let failed = MountError::failed(&planned.destination, "part its source from the node");
+            sources.push(source.map(parted).transpose().map_err(failed)?);
+        }
+        Ok(Some(OfNode { root, sources }))
+    }
+}
+
+fn copy_root(rootfs: &Path) -> Result<OwnedFd, InitError> {
+    mounting::copy(rootfs, true).map_err(|error| match error.raw_os_error() {
         Some(nix::libc::ENOSYS) => InitError::Mount(MountError::Kernel("open_tree(2)")),
-        _ => cannot(opening.as_str())(error),
-    })?;
+        _ => cannot(format!("open root {}", rootfs.display()))(error),
+    })
+}
+
+/// Mounts the container's root and everything in it.
+fn make_root(setup: &Setup, of_node: Option<OfNode>) -> Result<(Root, Vec<Made>), InitError> {
+    let (place, tree, sources) = match of_node {
+        Some(OfNode { root, sources }) => (Path::new(base::ROOT), root, sources),
+        None => {
+            let (kind, recursive) = setup.root_propagation();
+            mount_change("/", mounting::classic_propagation(kind, recursive))
+                .map_err(cannot("set how mounts of the node spread"))?;
+            part_from_node(&setup.rootfs, kind)?;
+            (
+                setup.rootfs.as_path(),
+                copy_root(&setup.rootfs)?,
+                Vec::new(),
+            )
+        }
+    };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let below =
-        rustix::fs::open(&setup.rootfs, flags, Mode::empty()).map_err(cannot(opening.as_str()))?;
+    let below = rustix::fs::open(place, flags, Mode::empty())
+        .map_err(cannot(format!("open root {}", place.display())))?;
     mounting::attach(&tree, below).map_err(cannot("mount the container's root"))?;
     let root = Root::new(tree);
-    let made = mounting::make_all(&root, &setup.mounts, &setup.group)?;
+    let made = mounting::make_all(&root, &setup.mounts, sources, &setup.group)?;
     mounting::verify_proc(&root, &setup.mounts)?;
     if has_own_dev(&setup.mounts) {
         devices::make(&root, &setup.devices, setup.namespaces.has_own_users())?;

@@ -296,13 +296,16 @@ impl Namespaces {
         }
     }
 
-    /// Joins and makes all others, in the child.
-    pub(crate) fn enter(&self) -> Result<(), InitError> {
+    /// Joins and makes all others, in the child. A mount namespace is made of `base`, or of the one that this process is in.
+    pub(crate) fn enter(&self, base: Option<&File>) -> Result<(), InitError> {
         for (flag, file) in &self.joined {
             setns(file, *flag).map_err(cannot(format!("join the {} namespace", name(*flag))))?;
         }
         if self.made.is_empty() {
             return Ok(());
+        }
+        if let Some(base) = base {
+            setns(base, CloneFlags::CLONE_NEWNS).map_err(cannot("leave the node's mounts"))?;
         }
         unshare(self.made).map_err(cannot("make namespaces"))
     }

@@ -210,15 +210,54 @@ pub(crate) struct Made {
     pub(crate) destination: PathBuf,
 }
 
-/// Makes the mounts of a spec, in its order.
+/// Whether the kernel has mount_setattr(2), without which only attached mounts can be changed.
+pub(crate) fn has_mount_setattr(any: impl AsFd) -> bool {
+    // Nothing is changed, and what is no mount's root is refused for that.
+    let asked = set_mount_attributes(any, MountAttributes::default(), false);
+    asked.err().and_then(|error| error.raw_os_error()) != Some(Errno::NOSYS.raw_os_error())
+}
+
+/// Copies what a mount takes of the node, detached; `None` if it takes nothing.
+pub(crate) fn copy_source(
+    planned: &Planned,
+    group: &OwnGroup,
+) -> Result<Option<OwnedFd>, MountError> {
+    match &planned.source {
+        Source::Bind { path, recursive } => copy_bound(planned, path, *recursive).map(Some),
+        // A group that cannot be bound is told where it would be.
+        Source::New { kind, .. } if is_group(kind) => {
+            Ok(group.0.as_deref().and_then(|path| copy(path, false).ok()))
+        }
+        Source::New { .. } | Source::Remount => Ok(None),
+    }
+}
+
+fn copy_bound(planned: &Planned, path: &Path, recursive: bool) -> Result<OwnedFd, MountError> {
+    copy(path, recursive).map_err(|error| {
+        if error.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) {
+            return MountError::Kernel("open_tree(2)");
+        }
+        let doing = format!("open its source {}", path.display());
+        MountError::failed(&planned.destination, doing)(error)
+    })
+}
+
+fn is_group(kind: &str) -> bool {
+    matches!(kind, "cgroup" | "cgroup2")
+}
+
+/// Makes the mounts of a spec, in its order. `sources` are what [`copy_source`] has of each; empty if they are still to be
+/// looked for.
 pub(crate) fn make_all(
     root: &Root,
     mounts: &[Planned],
+    sources: Vec<Option<OwnedFd>>,
     group: &OwnGroup,
 ) -> Result<Vec<Made>, MountError> {
     let mut made = Vec::new();
-    for planned in mounts {
-        made.extend(make_one(root, planned, group)?);
+    let sources = sources.into_iter().chain(std::iter::repeat_with(|| None));
+    for (planned, source) in mounts.iter().zip(sources) {
+        made.extend(make_one(root, planned, source, group)?);
     }
     Ok(made)
 }
@@ -240,7 +279,12 @@ pub(crate) fn read_only() -> MountAttributes {
     }
 }
 
-fn make_one(root: &Root, planned: &Planned, group: &OwnGroup) -> Result<Option<Made>, MountError> {
+fn make_one(
+    root: &Root,
+    planned: &Planned,
+    copied: Option<OwnedFd>,
+    group: &OwnGroup,
+) -> Result<Option<Made>, MountError> {
     let destination = planned.destination.as_path();
     let failed = |doing: &str| MountError::failed(destination, doing.to_owned());
     let mount = match &planned.source {
@@ -251,12 +295,10 @@ fn make_one(root: &Root, planned: &Planned, group: &OwnGroup) -> Result<Option<M
             change(&mount, planned.attributes, false).map_err(failed("remount it"))?;
             return Ok(None);
         }
-        Source::Bind { path, recursive } => copy(path, *recursive).map_err(|error| {
-            if error.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) {
-                return MountError::Kernel("open_tree(2)");
-            }
-            failed(&format!("open its source {}", path.display()))(error)
-        })?,
+        Source::Bind { path, recursive } => match copied {
+            Some(copied) => copied,
+            None => copy_bound(planned, path, *recursive)?,
+        },
         Source::New {
             kind,
             source,
@@ -271,13 +313,13 @@ fn make_one(root: &Root, planned: &Planned, group: &OwnGroup) -> Result<Option<M
                 .into_iter()
                 .collect();
             all.extend(settings.iter().cloned());
-            made_new(kind, source, &all, planned, group)?
+            made_new(kind, source, &all, planned, (copied, group))?
         }
         Source::New {
             kind,
             source,
             settings,
-        } => made_new(kind, source, settings, planned, group)?,
+        } => made_new(kind, source, settings, planned, (copied, group))?,
     };
     let is_tree = is_folder(&mount).map_err(failed("look at its source"))?;
     let target = match &planned.source {
@@ -349,7 +391,7 @@ fn made_new(
     source: &str,
     settings: &[(String, Option<String>)],
     planned: &Planned,
-    group: &OwnGroup,
+    (copied, group): (Option<OwnedFd>, &OwnGroup),
 ) -> Result<OwnedFd, MountError> {
     let destination = planned.destination.as_path();
     let bits = u32::try_from(planned.attributes.set).unwrap_or_default();
@@ -369,10 +411,13 @@ fn made_new(
             let path = group.0.as_deref().ok_or_else(|| {
                 MountError::failed(destination, "mount cgroup2")(io::Error::from(error.kind()))
             })?;
-            let mount = copy(path, false).map_err(MountError::failed(
-                destination,
-                "bind the container's cgroup",
-            ))?;
+            let mount = match copied {
+                Some(copied) => copied,
+                None => copy(path, false).map_err(MountError::failed(
+                    destination,
+                    "bind the container's cgroup",
+                ))?,
+            };
             change(&mount, planned.attributes, false)
                 .map_err(MountError::failed(destination, "set its options"))?;
             Ok(mount)

@@ -36,6 +36,21 @@ pub(crate) struct Planned {
     pub(crate) is_closed_last: bool,
 }
 
+/// File systems that are made without looking for anything at a path.
+const OF_THE_KERNEL: [&str; 7] = [
+    "proc", "sysfs", "tmpfs", "devpts", "mqueue", "cgroup", "cgroup2",
+];
+
+impl Planned {
+    /// Whether nothing of the node is looked for but a source that is bound.
+    pub(crate) fn is_plain(&self) -> bool {
+        match &self.source {
+            Source::Bind { .. } | Source::Remount => true,
+            Source::New { kind, .. } => OF_THE_KERNEL.contains(&kind.as_str()),
+        }
+    }
+}
+
 /// Attributes of linux/mount.h by their names in mount(8); those with "r" in front are recursive.
 fn attribute(word: &str) -> Option<(MountAttrFlags, bool)> {
     let atime = MountAttrFlags::MOUNT_ATTR__ATIME;
@@ -162,9 +177,6 @@ pub(crate) fn plan(mount: &Mount) -> Planned {
         planned.attributes.set &= !read_only;
     }
     // What these have is the machine's, whose superblock stays as it is.
-    const OF_THE_KERNEL: [&str; 7] = [
-        "proc", "sysfs", "tmpfs", "devpts", "mqueue", "cgroup", "cgroup2",
-    ];
     if is_closed && !OF_THE_KERNEL.contains(&kind) {
         settings.push(("ro".to_owned(), None));
     }

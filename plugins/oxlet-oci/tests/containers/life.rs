@@ -1,6 +1,8 @@
 //! Commands from a container's creation to its removal.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::json;
@@ -146,4 +148,48 @@ fn a_private_mount_stays_private_where_the_root_is_shared() {
     };
     assert!(line("/").contains("shared:"), "{text}");
     assert!(!line("/private").contains("shared:"), "{text}");
+}
+
+/// The mount namespace that containers' own are copied from, and not the node's with the mounts of all pods.
+#[test]
+fn containers_share_a_base_that_goes_with_the_last_one() {
+    let (first, second) = (Rig::new("sleep 1000"), Rig::new("sleep 1000"));
+    let folder = first.state_root().join(".mounts");
+    // What a command that was killed has left.
+    fs::create_dir_all(&folder).unwrap();
+    drop(first.try_create().unwrap());
+    let base = || fs::metadata(folder.join("base")).unwrap().ino();
+    let made = base();
+    let of_node = fs::metadata("/proc/self/ns/mnt").unwrap();
+    assert_eq!(
+        fs::metadata(folder.join("base")).unwrap().dev(),
+        of_node.dev()
+    );
+    assert_ne!(made, of_node.ino());
+    second.write();
+    let bundle = second.dir.path().display().to_string();
+    let created = first
+        .command(&["create", "--bundle", &bundle, &second.id])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    assert!(created.unwrap().success());
+    first.succeed(&["delete", "--force", &first.id]);
+    assert_eq!(base(), made);
+    first.succeed(&["delete", "--force", &second.id]);
+    first.assert_nothing_left();
+    assert!(second.groups().is_empty());
+}
+
+#[test]
+fn a_container_whose_hooks_are_programs_of_the_node_takes_its_mounts_along() {
+    let mut rig = Rig::new("sleep 1000");
+    let made = rig.outside("hook").join("made");
+    let script = format!("echo > {}", made.display());
+    let hook = json!({ "path": "/bin/sh", "args": ["sh", "-c", script] });
+    rig.spec["hooks"] = json!({ "createContainer": [hook] });
+    drop(rig.try_create().unwrap());
+    assert!(made.exists());
+    assert!(!rig.state_root().join(".mounts").exists());
+    rig.end();
 }

@@ -57,7 +57,7 @@ impl Node {
         let record = self.reserve_container(config, &sandbox, &image).await?;
         let id = record.id.clone();
         let made = async {
-            self.write_container(record.clone()).await?;
+            self.note_container(record.clone()).await?;
             self.make_container(record, &sandbox, &image).await
         };
         let made = made.await;
@@ -208,7 +208,7 @@ impl Node {
         self.leave_root_staged(&record.id).await?;
         record.phase = ContainerPhase::Made;
         record.created = clock::now();
-        self.write_container(record.clone()).await?;
+        self.note_container(record.clone()).await?;
         if let Some(entry) = self.state().container_mut(&record.id) {
             entry.record = record;
         }

@@ -24,7 +24,7 @@ use crate::clock;
 use crate::error::CallError;
 use crate::layout::Layout;
 use crate::record::convert;
-use crate::record::{ContainerRecord, RecordStore, SandboxRecord};
+use crate::record::{self, ContainerRecord, RecordStore, RecordSync, SandboxRecord};
 use crate::sandbox::network::Network;
 use crate::settings::Programs;
 use crate::spec::{CgroupDriver, HostFacts};
@@ -97,6 +97,8 @@ pub(crate) struct Node {
     pub(crate) parts: NodeParts,
     pub(crate) sandbox_records: RecordStore,
     pub(crate) container_records: RecordStore,
+    /// What `note_sandbox` and `note_container` have written.
+    record_sync: RecordSync,
     pub(crate) usage: UsageCache,
     removals: Removals,
     state: Mutex<NodeState>,
@@ -110,6 +112,7 @@ impl Node {
         Arc::new(Node {
             sandbox_records: RecordStore::new(layout.sandboxes(), layout.clone()),
             container_records: RecordStore::new(layout.containers(), layout.clone()),
+            record_sync: RecordSync::default(),
             usage: UsageCache::new(),
             removals: Removals::new(),
             state: Mutex::default(),
@@ -183,6 +186,48 @@ impl Node {
         .await
     }
 
+    /// Writes the record of a sandbox that is being made, which the disk has soon, and takes it over in memory.
+    pub(crate) async fn note_sandbox(&self, record: SandboxRecord) -> Result<(), CallError> {
+        let (store, written) = (self.sandbox_records.clone(), record.clone());
+        self.blocking("writing a sandbox's record", move || {
+            Ok(store.note(&written)?)
+        })
+        .await?;
+        self.record_sync
+            .add(self.sandbox_records.folder(&record.id));
+        self.state().put_sandbox(record);
+        Ok(())
+    }
+
+    /// The same of a container that is being made; the caller takes it over in memory.
+    pub(crate) async fn note_container(&self, record: ContainerRecord) -> Result<(), CallError> {
+        let (store, folder) = (
+            self.container_records.clone(),
+            self.container_records.folder(&record.id),
+        );
+        self.blocking("writing a container's record", move || {
+            Ok(store.note(&record)?)
+        })
+        .await?;
+        self.record_sync.add(folder);
+        Ok(())
+    }
+
+    /// Brings noted records to the disk, for as long as the node is served.
+    pub(crate) async fn sync_records(self: Arc<Node>) {
+        loop {
+            let folders = self.record_sync.next().await;
+            let synced = self.blocking("syncing records", move || {
+                record::sync(&folders);
+                Ok(())
+            });
+            if let Err(error) = synced.await {
+                let error = sdk::error_chain(&error);
+                tracing::warn!(error, "records may be lost with the power");
+            }
+        }
+    }
+
     /// Returns how a monitor runs containers of this handler.
     pub(crate) fn handler(&self, name: &str) -> Result<Handler, CallError> {
         let program = self.parts.programs.handler(name);
@@ -192,6 +237,7 @@ impl Node {
             program: program.to_owned(),
             root: self.parts.layout.oci(folder),
             systemd_cgroup: self.parts.driver == CgroupDriver::Systemd,
+            is_own: self.parts.programs.is_own(program),
             deadline_ms: OCI_TIMEOUT_MS,
         })
     }

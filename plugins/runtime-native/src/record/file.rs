@@ -14,7 +14,7 @@ use super::id::is_id;
 use super::{ContainerRecord, SandboxRecord};
 use crate::layout::{Layout, private_dir};
 
-const NAME: &str = "record.json";
+pub(super) const NAME: &str = "record.json";
 const NEW_NAME: &str = "record.json.new";
 /// When a container was started, beside its record.
 const STARTED: &str = "started";
@@ -81,15 +81,31 @@ impl RecordStore {
         RecordStore { folder, layout }
     }
 
-    /// Writes a record, on disk when this returns: a crash leaves the old one or the new one.
+    /// Writes a record, on disk when this returns: a loss of power leaves the old one or the new one.
     pub(crate) fn write<T: Recorded>(&self, record: &T) -> Result<(), RecordError> {
-        let folder = self.folder.join(record.id());
-        let path = folder.join(NAME);
-        self.replace(&folder, record)
-            .map_err(|source| RecordError::Write { path, source })
+        self.put(record, true)
     }
 
-    fn replace<T: Recorded>(&self, folder: &Path, record: &T) -> io::Result<()> {
+    /// Writes a record for a successor of this process. A loss of power may leave none of it.
+    pub(crate) fn note<T: Recorded>(&self, record: &T) -> Result<(), RecordError> {
+        self.put(record, false)
+    }
+
+    /// The folder of a record.
+    pub(crate) fn folder(&self, id: &str) -> PathBuf {
+        self.folder.join(id)
+    }
+
+    fn put<T: Recorded>(&self, record: &T, is_synced: bool) -> Result<(), RecordError> {
+        let folder = self.folder(record.id());
+        self.replace(&folder, record, is_synced)
+            .map_err(|source| RecordError::Write {
+                path: folder.join(NAME),
+                source,
+            })
+    }
+
+    fn replace<T: Recorded>(&self, folder: &Path, record: &T, is_synced: bool) -> io::Result<()> {
         let text = serde_json::to_vec(record)?;
         if text.len() as u64 > MAX_RECORD_BYTES {
             // It could not be read again.
@@ -99,7 +115,6 @@ impl RecordStore {
             );
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
         }
-        let known = folder.is_dir();
         private_dir(folder)?;
         let new = folder.join(NEW_NAME);
         let mut file = OpenOptions::new()
@@ -109,10 +124,13 @@ impl RecordStore {
             .mode(0o600)
             .open(&new)?;
         file.write_all(&text)?;
-        file.sync_all()?;
+        if is_synced {
+            file.sync_all()?;
+        }
         fs::rename(&new, folder.join(NAME))?;
-        File::open(folder)?.sync_all()?;
-        if !known {
+        if is_synced {
+            // What was noted before may have made the folder a moment ago.
+            File::open(folder)?.sync_all()?;
             File::open(&self.folder)?.sync_all()?;
         }
         Ok(())

@@ -1,11 +1,13 @@
 //! Sandboxes and containers as records on disk: what a successor of this process, killed at any point, goes on from.
 //!
 //! A record is written before anything is made of its object (`Making`), and again when all of it stands. What is found
-//! in `Making` is taken apart by the successor: nobody has been told of it.
+//! in `Making` is taken apart by the successor: nobody has been told of it. While something is made no call waits for the
+//! disk, which has the record a moment later (`sync`); ends are on the disk before they are told.
 
 pub(crate) mod convert;
 mod file;
 mod id;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub(crate) use file::{RecordError, RecordStore, Records};
 pub(crate) use id::{boot_id, is_id, new_id};
+pub(crate) use sync::{RecordSync, sync};
 
 use crate::spec::ProcessUser;
 

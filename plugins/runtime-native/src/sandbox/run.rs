@@ -32,7 +32,7 @@ impl Node {
         let sysctls = self.check(&config, own, &request.runtime_handler)?;
         let record = self.reserve_sandbox(config, request.runtime_handler)?;
         let made = async {
-            self.keep_sandbox(record.clone()).await?;
+            self.note_sandbox(record.clone()).await?;
             self.make_sandbox(record.clone(), own, sysctls).await
         };
         match made.await {
@@ -173,7 +173,7 @@ impl Node {
         if let Some(network) = self.parts.network.as_ref().filter(|_| own.network) {
             // On record first: an attachment that was begun is taken away, whatever happens now.
             record.attached = true;
-            self.keep_sandbox(record.clone()).await?;
+            self.note_sandbox(record.clone()).await?;
             let netns = pins.join("net").display().to_string();
             let attached = network.attach(&record.id, &record.config.0, netns).await;
             record.addresses = attached.map_err(CallError::Other)?;
@@ -186,7 +186,7 @@ impl Node {
         self.start_pause(&record).await?;
         record.phase = SandboxPhase::Ready;
         record.created = clock::now();
-        self.keep_sandbox(record).await
+        self.note_sandbox(record).await
     }
 }
 

@@ -104,6 +104,8 @@ pub(crate) enum SettingsError {
     Program(#[source] std::io::Error),
 }
 
+const OWN_RUNTIME: &str = "oxlet-oci";
+
 /// The programs that containers are run by.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
@@ -143,6 +145,11 @@ impl Programs {
     /// Returns the program of a handler.
     pub(crate) fn handler(&self, name: &str) -> Option<&Path> {
         self.handlers.get(name).map(PathBuf::as_path)
+    }
+
+    /// Whether a handler's program is the `oxlet-oci` that came with the monitor.
+    pub(crate) fn is_own(&self, program: &Path) -> bool {
+        program == self.monitor.with_file_name(OWN_RUNTIME)
     }
 
     /// Returns which annotations a handler is given.
@@ -189,7 +196,7 @@ fn passed_on(
 }
 
 fn found(beside: &Path) -> Option<PathBuf> {
-    let own = beside.join("oxlet-oci");
+    let own = beside.join(OWN_RUNTIME);
     let path = env::var_os("PATH").unwrap_or_default();
     let in_path = env::split_paths(&path).map(|folder| folder.join("runc"));
     [own].into_iter().chain(in_path).find(|path| path.is_file())

@@ -2,7 +2,7 @@
 //!
 //! The runtime's own words go to a log file (`--log`), since the outputs of `create` and `exec` are the container's.
 //! The child dies with the monitor: it is started through this program (`call`), which asks the kernel for that, so
-//! that a successor never races with what its predecessor had begun.
+//! that a successor never races with what its predecessor had begun. Our own runtime asks by itself.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use monitor::{Exit, Handler, RUNTIME_PATH, Refusal, RefusalKind};
+use monitor::{Exit, Handler, PARENT_VARIABLE, RUNTIME_PATH, Refusal, RefusalKind};
 use rustix::fs::Mode;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal, umask};
 
@@ -65,11 +65,7 @@ impl<P> Call<P> {
         streams: Option<Inherited>,
         purpose: P,
     ) -> io::Result<(i32, Call<P>)> {
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg("call")
-            .arg(std::process::id().to_string())
-            .arg(&handler.program);
+        let mut command = started_for(handler);
         command
             .arg("--root")
             .arg(&handler.root)
@@ -82,7 +78,6 @@ impl<P> Call<P> {
         // Nothing else of the environment is a runtime's business.
         command
             .args(args)
-            .env_clear()
             .env("PATH", RUNTIME_PATH)
             .envs(home.map(|home| ("HOME", home)))
             .process_group(0);
@@ -182,6 +177,23 @@ impl<P> Call<P> {
             message,
         })
     }
+}
+
+/// The beginning of a call. A runtime that does not ask for its caller's death itself is started through this program.
+fn started_for(handler: &Handler) -> Command {
+    let own = std::process::id().to_string();
+    if handler.is_own {
+        let mut command = Command::new(&handler.program);
+        command.env_clear().env(PARENT_VARIABLE, own);
+        return command;
+    }
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg("call")
+        .arg(own)
+        .arg(&handler.program)
+        .env_clear();
+    command
 }
 
 fn kill_quietly(pid: i32) {

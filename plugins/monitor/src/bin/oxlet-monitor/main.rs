@@ -11,6 +11,7 @@ mod cgroup;
 mod client;
 mod clock;
 mod container;
+mod direct;
 mod log;
 mod namespaces;
 mod owner;

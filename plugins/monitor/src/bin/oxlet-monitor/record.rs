@@ -1,11 +1,11 @@
 //! What is on disk of a container, so that a successor knows what was meant and what was reached.
 //!
-//! A record is replaced whole (a new file, synced, renamed, the folder synced). An intent is written before the
-//! deed, the outcome after it and before it is told. A copy follows it, which is read where the record is damaged: it
-//! needs not survive a loss of power, since no container does.
+//! A record is replaced whole (a new file, renamed). An intent is written before the deed, the outcome after it and before
+//! it is told. A copy follows it, which is read where the record is damaged. Neither is synced: no container outlives a loss
+//! of power, and the runtime plugin, which keeps the ends of containers for longer, asks no monitor about another boot.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -53,15 +53,12 @@ impl Record {
         }
     }
 
-    /// Replaces the record in a container's folder; once this returns it survives a loss of power.
+    /// Replaces the record in a container's folder; once this returns a successor reads it, however this process ends.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
         let text = serde_json::to_vec(self)?;
         let next = folder.join("record.next");
-        let mut file = File::create(&next)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
+        fs::write(&next, &text)?;
         fs::rename(&next, folder.join(FILE))?;
-        File::open(folder)?.sync_all()?;
         // Nothing is done that the record says before this returns, so a copy that is one step behind is as true.
         fs::write(&next, &text)?;
         fs::rename(&next, folder.join(COPY))

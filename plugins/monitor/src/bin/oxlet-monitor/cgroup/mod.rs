@@ -7,11 +7,12 @@ mod tree;
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 pub(crate) use kill::GroupKill;
 pub(crate) use removal::GroupRemoval;
+use rustix::fs::statfs;
 
 /// The shortest id, in bytes, by which a group is searched for: runtime plugins make ids of 64.
 const MIN_UNIQUE_ID: usize = 32;
@@ -19,6 +20,10 @@ const MIN_UNIQUE_ID: usize = 32;
 const MAX_SEARCH_DEPTH: usize = 10;
 /// How many groups are looked at for it.
 const MAX_SEARCHED_GROUPS: usize = 100_000;
+
+/// As in linux/magic.h.
+const CGROUP_SUPER_MAGIC: i64 = 0x0027_e0eb;
+const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
 
 /// One mounted hierarchy.
 #[derive(Debug)]
@@ -192,12 +197,71 @@ fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> {
     real.map(|entry| entry.path())
 }
 
-/// Every cgroup hierarchy that is mounted, each once.
+/// Every cgroup hierarchy, each once: the one of v2, or on v1 the folders below [`ROOT`], named by their controllers.
+///
+/// The mount table has the same, but grows with the pods of the node: it is read where nothing is mounted at the usual place.
 fn hierarchies() -> io::Result<Vec<Hierarchy>> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let found = usual_hierarchies(Path::new(ROOT));
+    if found.is_empty() {
+        return Ok(mounted_hierarchies(&fs::read_to_string(
+            "/proc/self/mountinfo",
+        )?));
+    }
+    Ok(found)
+}
+
+fn usual_hierarchies(root: &Path) -> Vec<Hierarchy> {
+    if let Some(Version::Two) = version(root) {
+        return vec![Hierarchy {
+            mount: root.to_owned(),
+            controllers: None,
+        }];
+    }
+    let mut seen: Vec<u64> = Vec::new();
+    let mut found = Vec::new();
+    for mount in folders(root) {
+        let Some(version) = version(&mount) else {
+            continue;
+        };
+        // The one of v2 may be mounted a second time for a controller of its own.
+        let Ok(device) = fs::metadata(&mount).map(|found| found.dev()) else {
+            continue;
+        };
+        if seen.contains(&device) {
+            continue;
+        }
+        seen.push(device);
+        let name = mount.file_name().and_then(OsStr::to_str);
+        let controllers = match version {
+            Version::Two => None,
+            Version::One => name.map(|name| name.split(',').map(str::to_owned).collect()),
+        };
+        found.push(Hierarchy { mount, controllers });
+    }
+    found
+}
+
+/// The version of a cgroup file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// The version of the hierarchy that a folder is in; `None` if it is in none.
+fn version(folder: &Path) -> Option<Version> {
+    match statfs(folder).ok()?.f_type {
+        CGROUP_SUPER_MAGIC => Some(Version::One),
+        CGROUP2_SUPER_MAGIC => Some(Version::Two),
+        _ => None,
+    }
+}
+
+/// The hierarchies of a mount table.
+fn mounted_hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
     let mut found: Vec<Hierarchy> = Vec::new();
     let mut seen: Vec<String> = Vec::new();
-    for line in mounts.lines() {
+    for line in mountinfo.lines() {
         let Some((left, right)) = line.split_once(" - ") else {
             continue;
         };
@@ -219,5 +283,46 @@ fn hierarchies() -> io::Result<Vec<Hierarchy>> {
             found.push(Hierarchy { mount, controllers });
         }
     }
-    Ok(found)
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(hierarchies: &[Hierarchy]) -> Vec<(PathBuf, Option<Vec<String>>)> {
+        let mut all: Vec<_> = hierarchies
+            .iter()
+            .map(|one| (one.mount.clone(), one.controllers.clone()))
+            .collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn the_usual_folders_are_what_the_mount_table_has() {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let is_usual = |one: &Hierarchy| one.mount.starts_with(ROOT);
+        let mut mounted = mounted_hierarchies(&table);
+        mounted.retain(is_usual);
+        for one in &mut mounted {
+            // "rw" and the like are options of a mount, and no controllers.
+            if let Some(names) = &mut one.controllers {
+                let folder = one.mount.file_name().unwrap().to_str().unwrap();
+                names.retain(|name| folder.split(',').any(|own| own == name));
+                if folder == "systemd" {
+                    *names = vec![folder.to_owned()];
+                }
+            }
+        }
+        assert_eq!(named(&usual_hierarchies(Path::new(ROOT))), named(&mounted));
+    }
+
+    #[test]
+    fn a_folder_without_hierarchies_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("memory")).unwrap();
+        assert!(usual_hierarchies(folder.path()).is_empty());
+        assert!(usual_hierarchies(Path::new("/no/such")).is_empty());
+    }
 }

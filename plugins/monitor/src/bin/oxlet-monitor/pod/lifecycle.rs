@@ -12,6 +12,7 @@ use crate::call::remove_quietly;
 use crate::cgroup;
 use crate::clock::wall;
 use crate::container::{Container, Part, read_pid};
+use crate::direct;
 use crate::log::OutputStream;
 use crate::record::{Record, make_folder};
 use crate::streams::{Channel, Read};
@@ -184,6 +185,12 @@ impl Pod {
             return self.refuse(client, RefusalKind::System, message);
         }
         container.busy = true;
+        match direct::start(container.create()) {
+            Ok(true) => return self.started(number, client, Ok(String::new())),
+            Ok(false) => {}
+            // Whether it was let go is looked up.
+            Err(error) => return self.started(number, client, Err(system(&error))),
+        }
         let id = container.id().to_owned();
         let purpose = Purpose::Start {
             container: number,
