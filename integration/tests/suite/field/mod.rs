@@ -5,7 +5,7 @@ mod image;
 mod life;
 mod program;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures_util::StreamExt;
@@ -13,6 +13,7 @@ use integration::cluster::Cluster;
 use integration::containerd::Containerd;
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use self::program::Program;
 use super::node_rig::TestRuntime;

@@ -138,13 +138,13 @@ impl Node {
 
 /// Whether a monitor could not do what it was asked for; what it refuses by a container's phase is not among it.
 fn is_fault_of_monitor(error: &CallError) -> bool {
-    match error {
-        CallError::Monitor(MonitorError::Refused(refusal)) => matches!(
-            refusal.kind,
-            RefusalKind::System | RefusalKind::Runtime | RefusalKind::Deadline | RefusalKind::Full
-        ),
-        _ => false,
-    }
+    let CallError::Monitor(MonitorError::Refused(refusal)) = error else {
+        return false;
+    };
+    matches!(
+        refusal.kind,
+        RefusalKind::System | RefusalKind::Runtime | RefusalKind::Deadline | RefusalKind::Full
+    )
 }
 
 fn does_not_end(id: &str) -> CallError {
