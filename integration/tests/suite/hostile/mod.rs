@@ -8,6 +8,7 @@ mod dra_drivers;
 mod host;
 mod kills;
 mod left_tasks;
+mod limits;
 mod odd_images;
 mod pods;
 mod serving;
