@@ -20,11 +20,11 @@ const MAX_FOLDERS: usize = 64;
 
 static REMEMBERED: Mutex<BTreeMap<PathBuf, Files>> = Mutex::new(BTreeMap::new());
 
-type Files = BTreeMap<OsString, Remembered>;
+type Files = BTreeMap<OsString, KnownFile>;
 
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Remembered {
+struct KnownFile {
     stamp: Stamp,
     /// `None` for what is no text.
     holder: Option<String>,
@@ -98,7 +98,7 @@ fn read(folder: &Path, known: Option<&Files>) -> Files {
         let name = entry.file_name();
         let file = match known.and_then(|known| known.get(&name)) {
             Some(file) if file.stamp == stamp => file.clone(),
-            Some(_) | None => Remembered {
+            Some(_) | None => KnownFile {
                 stamp,
                 holder: fs::read_to_string(entry.path())
                     .ok()
