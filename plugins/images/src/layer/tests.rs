@@ -95,7 +95,7 @@ fn a_folder_that_a_layer_adds_to_without_an_entry_is_as_new_as_that() {
     let lower = Tar::default().folder("cron.d", 0o711);
     let lower = unpacking.unpack("lower", lower.end(), &[]).unwrap();
     let upper = Tar::default().file("cron.d/job", b"x");
-    let files = unpacking.unpack("upper", upper.end(), &[lower.clone()]);
+    let files = unpacking.unpack("upper", upper.end(), std::slice::from_ref(&lower));
     let mtime = |folder: &Path| fs::metadata(folder.join("cron.d")).unwrap().mtime();
     let files = files.unwrap();
     assert_eq!(mtime(&lower), 1_000_000);
