@@ -296,11 +296,7 @@ fn who_floods_is_cut_off_at_the_limit() {
     let endless = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let answer = got(move |_| ServerScript::Flood(endless, "4\r\nlogs\r\n"), "/").unwrap();
     assert_eq!(answer.body.len(), MAX_BODY);
-    let error = got(
-        |_| ServerScript::Flood("HTTP/1.1 200 OK\r\n", HEADER),
-        "/",
-    )
-    .unwrap_err();
+    let error = got(|_| ServerScript::Flood("HTTP/1.1 200 OK\r\n", HEADER), "/").unwrap_err();
     assert!(matches!(error, HttpError::Get { .. }), "{error}");
 }
 
