@@ -59,7 +59,8 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, [u64; 5]> {
         .collect()
 }
 
-/// Where something is mounted below the folders of the node and its runtime.
+/// Where something is mounted below the folders of the node and its runtime. The agent's own folder is a mount from its
+/// start on.
 fn mounts(rig: &NodeRig) -> BTreeSet<String> {
     let networks = rig.networks();
     let own = [Some(rig.node.dir()), networks.parent()];
@@ -67,6 +68,7 @@ fn mounts(rig: &NodeRig) -> BTreeSet<String> {
     table
         .lines()
         .filter_map(|line| line.split(' ').nth(4))
+        .filter(|point| Path::new(point) != rig.node.root())
         .filter(|point| {
             own.iter()
                 .flatten()
@@ -76,11 +78,11 @@ fn mounts(rig: &NodeRig) -> BTreeSet<String> {
         .collect()
 }
 
-/// The cgroups of the node in every hierarchy.
+/// The cgroups of the node's pods, and what is in them, in every hierarchy.
 fn cgroups(rig: &NodeRig) -> BTreeSet<PathBuf> {
     let output = std::process::Command::new("find")
         .args(["/sys/fs/cgroup", "-type", "d", "-path"])
-        .arg(format!("*{}/*", rig.cgroup()))
+        .arg(format!("*{}/*/pod*", rig.cgroup()))
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
