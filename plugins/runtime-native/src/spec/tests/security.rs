@@ -151,8 +151,8 @@ fn a_container_has_the_apparmor_profile_that_it_names_or_the_runtimes() {
         assert_eq!(set(asked, false, None), Ok(Value::Null));
     }
     assert!(set(Some(ProfileType::Localhost), false, None).is_err());
-    let mut privileged = case().security(|context| context.privileged = true);
-    privileged.host.apparmor_default = ours;
+    let mut privileged = case().privileged();
+    (privileged.host.apparmor, privileged.host.apparmor_default) = (true, ours);
     assert_eq!(
         privileged.make().unwrap()["process"]["apparmorProfile"],
         Value::Null
