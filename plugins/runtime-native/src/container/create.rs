@@ -528,12 +528,12 @@ fn warn_of_adjustment(input: SpecInput<'_>) {
 
 /// Reads the profile of the node that the container names, if it names one.
 fn localhost_profile(config: &ContainerConfig) -> Result<Option<String>, CallError> {
-    let Some(profile) = security(config).seccomp else {
+    let security = security(config);
+    // As with containerd, a privileged container has no filter, whatever it names.
+    let asked = security.seccomp.filter(|_| !security.privileged);
+    let Some(profile) = asked.filter(|asked| asked.profile_type() == ProfileType::Localhost) else {
         return Ok(None);
     };
-    if profile.profile_type() != ProfileType::Localhost {
-        return Ok(None);
-    }
     let path = profile.localhost_ref;
     let mut text = String::new();
     let file = fs::File::open(&path).map_err(CallError::file("open seccomp profile", &path))?;
