@@ -20,7 +20,7 @@ use crate::error::CallError;
 use crate::image::ContainerImage;
 use crate::node::Node;
 use crate::record::ContainerRecord;
-use crate::spec::{HostPropagation, MountSource, UserNamespacePath};
+use crate::spec::{self, HostPropagation, MountSource, UserNamespacePath};
 
 /// Volumes of one image; none comes near.
 const MAX_VOLUMES: usize = 256;
@@ -121,21 +121,14 @@ fn left(volumes: &[String], mounts: &[Mount]) -> Result<Vec<PathBuf>, CallError>
 
 /// Returns an absolute path without dots, as Go's `filepath.Clean` would below `/`.
 fn clean(path: &str) -> Result<PathBuf, CallError> {
-    let mut parts = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    match parts.is_empty() || path.contains('\0') {
+    let normal = spec::normal(path);
+    match normal == "/" || path.contains('\0') {
         true => Err(CallError::Invalid {
             field: "the image's volumes",
             found: path.to_owned(),
             expected: "paths below the root",
         }),
-        false => Ok(Path::new("/").join(parts.join("/"))),
+        false => Ok(PathBuf::from(normal)),
     }
 }
 

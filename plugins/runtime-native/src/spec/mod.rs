@@ -24,6 +24,7 @@ pub(crate) use annotations::PassedOn;
 pub(crate) use capabilities::names as capability_names;
 pub(crate) use ids::{Gid, IdError, Named, Uid};
 pub(crate) use linux::{cgroups_path, update_resources};
+pub(crate) use mounts::normal;
 pub(crate) use mounts::{HostPropagation, MountSource};
 pub(crate) use pattern::Pattern;
 pub(crate) use process::oom_score_adj;

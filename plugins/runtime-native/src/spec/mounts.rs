@@ -71,7 +71,7 @@ pub(super) fn section(
 }
 
 /// The path without dots, as Go's `filepath.Clean` makes it below `/`: nothing is above the root.
-fn normal(path: &str) -> String {
+pub(crate) fn normal(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {
         match part {
