@@ -1,6 +1,6 @@
 //! What one run has shown: texts by their paths, without what differs from run to run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::fs;
 
@@ -106,9 +106,13 @@ impl Names {
 
 fn normalize_report(prefix: &str, values: &mut BTreeMap<String, String>) {
     if let Some(names) = values.get_mut(&format!("{prefix}.keyrings")) {
-        // The node's root sees keyrings of others too.
+        // The node's root sees keyrings of others too, and for a moment those that the kernel is about to collect.
         let own = names.split(' ').filter(|name| name.contains("<id>"));
-        *names = own.collect::<Vec<_>>().join(" ");
+        *names = own
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect::<Vec<_>>()
+            .join(" ");
     }
     let on_node = |values: &BTreeMap<String, String>, kind: &str| {
         values
@@ -241,7 +245,10 @@ mod tests {
             "main.mounts./b.root",
             format!("/tmp/x/volumes/{}", "ab12".repeat(16)),
         );
-        observation.put("main.keyrings", format!("_ses _ses.other _ses.{id}"));
+        observation.put(
+            "main.keyrings",
+            format!("_ses _ses.other _ses.{id} _ses.{id}"),
+        );
         observation.put("main.ns.uts", "uts:[1]");
         observation.put("exec.ns.uts", "uts:[1]");
         let own = fs::read_link("/proc/self/ns/pid").expect("the namespace has a link");
