@@ -104,12 +104,13 @@ impl Socket {
         Err(io::Error::other("the list changes all the time"))
     }
 
-    /// Sends messages as one; those without the flag of an acknowledgement get none.
-    pub(crate) fn batch(&mut self, messages: &[&Message]) -> io::Result<()> {
+    /// Sends messages as one; those without the flag of an acknowledgement get none. Returns what the kernel tells of
+    /// the changes whose messages ask for it.
+    pub(crate) fn batch(&mut self, messages: &[&Message]) -> io::Result<Vec<Answer>> {
         let asked = messages.iter().filter(|message| message.flags & ACK != 0);
         let count = asked.count();
         let sequence = self.send(messages, 0)?;
-        self.read(sequence, count).map(drop)
+        self.read(sequence, count).map(|(answers, _)| answers)
     }
 
     /// Returns the number of the first message; those of a batch have all the same.

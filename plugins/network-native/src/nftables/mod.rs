@@ -10,7 +10,7 @@ use rustix::io::Errno;
 pub(crate) use self::expression::{Expressions, Side, Target};
 use crate::links::is;
 use crate::netlink::attributes::{Attributes, each, find, text};
-use crate::netlink::{Message, Socket};
+use crate::netlink::{Answer, Message, Socket};
 
 const SUBSYSTEM: u16 = 10 << 8;
 const NEW_TABLE: u16 = SUBSYSTEM;
@@ -24,6 +24,8 @@ const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
 
 const ACK: u16 = 4;
+/// The kernel tells what it has made, with its handle.
+const ECHO: u16 = 8;
 const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 
@@ -227,14 +229,11 @@ impl Batch {
             .text(RULE_CHAIN, chain)
     }
 
-    /// Adds a rule at the end of a chain.
+    /// Adds a rule at the end of a chain. One with a comment is among what [`Tables::make`] returns.
     pub(crate) fn rule(&mut self, chain: &str, rule: Expressions, words: Option<&str>) {
         let rule = self.rule_attributes(chain).nested(RULE_EXPRESSIONS, rule.0);
-        self.push(
-            NEW_RULE,
-            CREATE | APPEND,
-            commented(rule, RULE_USERDATA, words),
-        );
+        let flags = CREATE | APPEND | words.map_or(0, |_| ECHO);
+        self.push(NEW_RULE, flags, commented(rule, RULE_USERDATA, words));
     }
 
     /// Adds a rule at the beginning of a chain.
@@ -285,22 +284,25 @@ impl Tables {
         table: &str,
         chain: &str,
     ) -> io::Result<Vec<Rule>> {
-        let message = Message {
-            kind: GET_RULE,
-            flags: 0,
-            head: vec![family.number(), 0, 0, 0],
-            attributes: Attributes::new()
-                .text(RULE_TABLE, table)
-                .text(RULE_CHAIN, chain),
-        };
-        let answers = match self.socket.list(&message) {
-            Err(error) if is(&error, Errno::NOENT) => return Ok(Vec::new()),
-            answers => answers?,
-        };
-        let rules = answers.iter().filter(|answer| answer.kind == NEW_RULE);
-        Ok(rules
-            .filter_map(|answer| read_rule(answer.body.get(4..)?, chain))
-            .collect())
+        match self.socket.list(&get_rules(family, table, chain)) {
+            Err(error) if is(&error, Errno::NOENT) => Ok(Vec::new()),
+            answers => Ok(read_rules(&answers?, chain)),
+        }
+    }
+
+    /// Returns the rule of a chain that has this handle; `None` where there is none.
+    pub(crate) fn rule(
+        &mut self,
+        family: Family,
+        table: &str,
+        (chain, handle): (&str, u64),
+    ) -> io::Result<Option<Rule>> {
+        let mut message = get_rules(family, table, chain);
+        message.attributes = message.attributes.be64(RULE_HANDLE, handle);
+        match self.socket.get(&message) {
+            Err(error) if is(&error, Errno::NOENT) => Ok(None),
+            answers => Ok(read_rules(&answers?, chain).pop()),
+        }
     }
 
     /// Tells whether there is a chain.
@@ -328,8 +330,16 @@ impl Tables {
     /// Plans a transaction by what is there, and does it; again where another one came between.
     pub(crate) fn change(
         &mut self,
-        mut plan: impl FnMut(&mut Self) -> io::Result<Batch>,
+        plan: impl FnMut(&mut Self) -> io::Result<Batch>,
     ) -> io::Result<()> {
+        self.make(plan).map(drop)
+    }
+
+    /// As [`Self::change`]; returns the rules with comments that it made.
+    pub(crate) fn make(
+        &mut self,
+        mut plan: impl FnMut(&mut Self) -> io::Result<Batch>,
+    ) -> io::Result<Vec<Rule>> {
         let mut tried = 0;
         loop {
             let batch = plan(self)?;
@@ -343,9 +353,9 @@ impl Tables {
         }
     }
 
-    fn commit(&mut self, batch: &Batch) -> io::Result<()> {
+    fn commit(&mut self, batch: &Batch) -> io::Result<Vec<Rule>> {
         if batch.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let frame = |kind| Message {
             kind,
@@ -357,15 +367,38 @@ impl Tables {
         let (begin, end) = (frame(BATCH_BEGIN), frame(BATCH_END));
         let all = [&begin].into_iter().chain(&batch.messages).chain([&end]);
         let all: Vec<_> = all.collect();
-        self.socket.batch(&all)
+        let answers = self.socket.batch(&all)?;
+        let made = answers.iter().filter(|answer| answer.kind == NEW_RULE);
+        Ok(made
+            .filter_map(|answer| read_rule(answer.body.get(4..)?))
+            .collect())
     }
 }
 
-fn read_rule(attributes: &[u8], chain: &str) -> Option<Rule> {
-    // Kernels before 4.x list all chains of the table.
-    if find(attributes, RULE_CHAIN).map(text).as_deref() != Some(chain) {
-        return None;
+/// Asks for the rules of a chain.
+fn get_rules(family: Family, table: &str, chain: &str) -> Message {
+    Message {
+        kind: GET_RULE,
+        flags: 0,
+        head: vec![family.number(), 0, 0, 0],
+        attributes: Attributes::new()
+            .text(RULE_TABLE, table)
+            .text(RULE_CHAIN, chain),
     }
+}
+
+fn read_rules(answers: &[Answer], chain: &str) -> Vec<Rule> {
+    let rules = answers.iter().filter(|answer| answer.kind == NEW_RULE);
+    let rules = rules.filter_map(|answer| {
+        let attributes = answer.body.get(4..)?;
+        // Kernels before 4.x list all chains of the table.
+        let is_of = find(attributes, RULE_CHAIN).map(text).as_deref() == Some(chain);
+        is_of.then(|| read_rule(attributes))?
+    });
+    rules.collect()
+}
+
+fn read_rule(attributes: &[u8]) -> Option<Rule> {
     let handle = find(attributes, RULE_HANDLE)?.try_into().ok()?;
     let userdata = find(attributes, RULE_USERDATA);
     Some(Rule {

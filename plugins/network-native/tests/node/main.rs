@@ -11,6 +11,7 @@ mod changeover;
 mod contract;
 mod cost;
 mod fallback;
+mod masquerade;
 mod ports;
 mod rig;
 mod same;

@@ -1,11 +1,14 @@
 //! Masquerading of a pod's packets that leave its network, as the plugins' nftables backend has it: table
 //! `inet cni_plugins_masquerade`, a rule an address, known by its comment.
 
+mod handles;
+
 use std::io;
 use std::net::IpAddr;
 
 use network_cni::CniError;
 
+use self::handles::Known;
 use crate::address::Prefixed;
 use crate::failure::OrFail;
 use crate::names::{chain, hashed};
@@ -47,12 +50,19 @@ impl Masquerade<'_> {
 
     /// Masquerades packets from these addresses, and from no others of the interface.
     pub(crate) fn set(&self, addresses: &[Prefixed]) -> Result<(), CniError> {
+        let mark = self.mark();
         let set = || -> io::Result<()> {
-            let mut tables = Tables::open()?;
-            tables.change(|tables| {
+            let made = Tables::open()?.make(|tables| {
                 let mut batch = Batch::new(Family::Both, TABLE);
                 structure(&mut batch);
-                self.drop_rules(tables, &mut batch)?;
+                let old = match handles::of(tables, &mark)? {
+                    Known::None => Vec::new(),
+                    Known::Handles(old) => old,
+                    Known::Moved => listed(tables, &mark)?,
+                };
+                for handle in old {
+                    batch.delete_rule(CHAIN, handle);
+                }
                 for address in addresses {
                     let rule = Expressions::new()
                         .version_of(address.address)
@@ -62,34 +72,32 @@ impl Masquerade<'_> {
                     batch.rule(CHAIN, rule, Some(&self.comment()));
                 }
                 Ok(batch)
-            })
+            })?;
+            handles::set(&mark, &made);
+            Ok(())
         };
         set().or_fail("failed to masquerade")
     }
 
-    /// Tells whether there are any.
-    fn drop_rules(&self, tables: &mut Tables, batch: &mut Batch) -> io::Result<bool> {
-        let mut was_there = false;
-        let mark = self.mark();
-        for rule in tables.rules(Family::Both, TABLE, CHAIN)? {
-            let comment = rule.comment.as_deref().unwrap_or_default();
-            if comment.starts_with(&mark) {
-                was_there = true;
-                batch.delete_rule(CHAIN, rule.handle);
-            }
-        }
-        Ok(was_there)
-    }
-
     /// Ends it, whoever made it by nftables. Tells whether there was any.
     pub(crate) fn clear(&self) -> Result<bool, CniError> {
+        let mark = self.mark();
         let clear = || -> io::Result<bool> {
             let mut was_there = false;
             Tables::open()?.change(|tables| {
+                let gone = match handles::of(tables, &mark)? {
+                    Known::Handles(gone) => gone,
+                    // A program may have made it.
+                    Known::None | Known::Moved => listed(tables, &mark)?,
+                };
+                was_there |= !gone.is_empty();
                 let mut batch = Batch::new(Family::Both, TABLE);
-                was_there |= self.drop_rules(tables, &mut batch)?;
+                for handle in gone {
+                    batch.delete_rule(CHAIN, handle);
+                }
                 Ok(batch)
             })?;
+            handles::set(&mark, &[]);
             Ok(was_there)
         };
         clear().or_fail("failed to end masquerading")
@@ -105,6 +113,15 @@ impl Masquerade<'_> {
         let clear = || iptables::clear(&mut Tables::open()?, private, addresses);
         clear().or_fail("failed to end masquerading by iptables")
     }
+}
+
+/// Returns the handles of an attachment's rules, as the whole chain has them.
+fn listed(tables: &mut Tables, mark: &str) -> io::Result<Vec<u64>> {
+    let rules = tables.rules(Family::Both, TABLE, CHAIN)?;
+    let own = rules
+        .iter()
+        .filter(|rule| handles::mark_of(rule) == Some(mark));
+    Ok(own.map(|rule| rule.handle).collect())
 }
 
 /// The table and its chains, with the rules that lead to those of pods.
