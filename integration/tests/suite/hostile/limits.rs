@@ -19,10 +19,12 @@ on_real_runtimes! {
 const MAX_PIDS: u64 = 60;
 /// Well beyond the pod's grace of two seconds, on a busy machine.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Forks for ever, and does not end by itself.
-const FORKS: &str = "trap '' TERM; while :; do (while :; do sleep 5000 & done) 2> /dev/null; done";
-/// Writes down that it was asked to end.
-const LISTENS: &str = "trap 'echo asked > /out/asked; exit 0' TERM; sleep 100000 & wait";
+/// Forks for ever once its sibling is ready, and does not end by itself.
+const FORKS: &str = "until [ -e /out/ready ]; do sleep 0.1; done; \
+                     trap '' TERM; while :; do (while :; do sleep 5000 & done) 2> /dev/null; done";
+/// Writes down that it was asked to end. It needs a process of its own while there are some.
+const LISTENS: &str =
+    "trap 'echo asked > /out/asked; exit 0' TERM; sleep 100000 & echo > /out/ready; wait";
 /// More than the pod's memory, into files that stay.
 const FILLS: [&str; 5] = [
     "dd",
@@ -70,13 +72,14 @@ async fn a_pod_that_uses_up_its_process_ids_is_stopped_and_its_sibling_hears_the
         return;
     };
     let out = tempfile::tempdir().unwrap();
-    let listens = json!({
-        "name": "listens", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", LISTENS],
-        "volumeMounts": [{ "name": "out", "mountPath": "/out" }],
+    let containers = [("listens", LISTENS), ("forks", FORKS)].map(|(name, script)| {
+        json!({
+            "name": name, "image": BUSYBOX_IMAGE, "command": ["sh", "-c", script],
+            "volumeMounts": [{ "name": "out", "mountPath": "/out" }],
+        })
     });
-    let forks = json!({ "name": "forks", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", FORKS] });
     let volumes = json!([{ "name": "out", "hostPath": { "path": out.path() } }]);
-    let manifest = pod("full", json!([listens, forks]), volumes);
+    let manifest = pod("full", json!(containers), volumes);
     rig.node.drop_manifest("full.json", &manifest).unwrap();
     rig.until_running("full").await;
     let full = async || are_pids_used_up(&rig);
