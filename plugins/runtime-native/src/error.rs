@@ -53,6 +53,8 @@ pub(crate) enum CallError {
     /// In the OCI runtime's and in CRIU's words.
     #[error("criu cannot checkpoint the container: {message}: {log}")]
     NotCheckpointed { message: String, log: String },
+    #[error("what oxlet-oci keeps of container {id} is not deleted: {why}")]
+    NotDeleted { id: String, why: String },
     #[error("cannot {what} {}", path.display())]
     File {
         what: &'static str,
@@ -113,6 +115,7 @@ impl CallError {
             | CallError::Image { .. }
             | CallError::NotStarted(_)
             | CallError::NotCheckpointed { .. }
+            | CallError::NotDeleted { .. }
             | CallError::Random(_)
             | CallError::Record(_)
             | CallError::Namespace(_)

@@ -138,13 +138,10 @@ impl Layout {
         self.monitors().join(short(sandbox))
     }
 
-    /// What OCI runtimes may keep of a container, each in its folder.
-    pub(crate) fn oci_states(&self, container: &str) -> Vec<PathBuf> {
+    /// Where the OCI runtime of each handler keeps its containers' states, each in a folder of the container's id.
+    pub(crate) fn oci_states(&self) -> Vec<PathBuf> {
         let handlers = fs::read_dir(self.root.join("oci")).into_iter().flatten();
-        handlers
-            .flatten()
-            .map(|handler| handler.path().join(container))
-            .collect()
+        handlers.flatten().map(|handler| handler.path()).collect()
     }
 
     pub(crate) fn oci(&self, handler: &str) -> PathBuf {

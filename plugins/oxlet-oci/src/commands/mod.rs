@@ -136,12 +136,12 @@ impl Paths {
         for folder in [&self.state, &self.bundle] {
             files::remove_tree(folder)?;
         }
-        // It goes with the last container; until then it isn't empty.
-        if self
-            .bundle
-            .parent()
-            .is_some_and(|all| fs::remove_dir(all).is_ok())
-        {
+        // It goes with the last container; until then it isn't empty. One that was killed here has removed it already.
+        let is_empty = match self.bundle.parent().map(fs::remove_dir) {
+            Some(Err(error)) => error.kind() == io::ErrorKind::NotFound,
+            Some(Ok(())) | None => true,
+        };
+        if is_empty {
             let states = self.state.parent().unwrap_or(&self.state);
             base::remove(states)?;
         }

@@ -53,7 +53,10 @@ pub(crate) fn open(states: &Path) -> io::Result<File> {
 
 /// Removes the base, if no container is left.
 pub(crate) fn remove(states: &Path) -> io::Result<()> {
-    let _lock = lock(states)?;
+    let _lock = match lock(states) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        locked => locked?,
+    };
     let is_last = fs::read_dir(states)?
         .flatten()
         .all(|entry| entry.file_name() == FOLDER);

@@ -1,10 +1,14 @@
 //! RemoveContainer, and the end of containers that were never finished.
 
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use monitor::LaunchError;
 use proto::cri::ContainerEventType;
+use tokio::process::Command;
+use tokio::time::timeout;
 
 use crate::cgroups;
 use crate::error::CallError;
@@ -14,6 +18,10 @@ use crate::record::{ContainerPhase, ContainerRecord, SandboxRecord};
 
 /// How long processes that are killed without a monitor may take to end.
 const PROCESSES_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long `oxlet-oci` may take to delete what has no processes.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Where `oxlet-oci` keeps the bundles of its containers, beside their states.
+const OWN_BUNDLES: &str = ".bundles";
 
 impl Node {
     /// Removes a container; one that runs is killed first. An unknown one is done.
@@ -83,11 +91,7 @@ impl Node {
         let monitored = self.parts.layout.monitor(&record.sandbox).exists();
         if record.boot != self.parts.boot {
             // Nothing of it runs, and no monitor has its OCI runtime delete it.
-            let (layout, id) = (self.parts.layout.clone(), id.clone());
-            self.blocking("removing an OCI runtime's state", move || {
-                remove_oci_states(&layout, &id)
-            })
-            .await?;
+            self.remove_oci_states(id).await?;
         } else if let Some(sandbox) = sandbox.filter(|_| monitored) {
             self.end_at_monitor(&sandbox, id).await?;
         }
@@ -123,11 +127,38 @@ impl Node {
     /// deletes it any more.
     pub(crate) async fn end_processes(&self, id: &str) -> Result<(), CallError> {
         self.kill_processes(id).await?;
-        let (id, layout) = (id.to_owned(), self.parts.layout.clone());
-        self.blocking("removing the state of a container", move || {
-            remove_oci_states(&layout, &id)
-        })
-        .await
+        self.remove_oci_states(id).await
+    }
+
+    /// Removes what OCI runtimes keep of a container that runs no more, without its hooks.
+    async fn remove_oci_states(&self, id: &str) -> Result<(), CallError> {
+        let (layout, container) = (self.parts.layout.clone(), id.to_owned());
+        let all_states = self
+            .blocking("removing the state of a container", move || {
+                remove_oci_states(&layout, &container)
+            })
+            .await?;
+        for states in all_states {
+            self.delete_bundle(&states, id).await?;
+        }
+        Ok(())
+    }
+
+    /// Has our own OCI runtime delete a container of which it has no state any more: it keeps a bundle as well, and the
+    /// namespace that its containers begin with (decision 0052). It looks for no process, which may be another's by now.
+    async fn delete_bundle(&self, states: &Path, id: &str) -> Result<(), CallError> {
+        let mut command = Command::new(self.parts.programs.own_runtime());
+        command.arg("--root").arg(states);
+        command.args(["delete", "--force", id]);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        let why = match timeout(DELETE_TIMEOUT, command.output()).await {
+            Ok(Ok(output)) if output.status.success() => return Ok(()),
+            Ok(Ok(output)) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("not done within {} s", DELETE_TIMEOUT.as_secs()),
+        };
+        let id = id.to_owned();
+        Err(CallError::NotDeleted { id, why })
     }
 
     /// Kills the processes in the cgroups of a container, and removes these.
@@ -158,9 +189,13 @@ impl Node {
     }
 }
 
-fn remove_oci_states(layout: &Layout, container: &str) -> Result<(), CallError> {
-    layout
-        .oci_states(container)
-        .into_iter()
-        .try_for_each(|state| files::remove_tree(&state).map_err(CallError::file("remove", state)))
+/// Removes the folders of a container's states. Returns where our own OCI runtime keeps more of it.
+fn remove_oci_states(layout: &Layout, container: &str) -> Result<Vec<PathBuf>, CallError> {
+    let mut unfinished = layout.oci_states();
+    for states in &unfinished {
+        let state = states.join(container);
+        files::remove_tree(&state).map_err(CallError::file("remove", state))?;
+    }
+    unfinished.retain(|states| states.join(OWN_BUNDLES).join(container).exists());
+    Ok(unfinished)
 }

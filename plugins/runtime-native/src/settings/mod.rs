@@ -147,9 +147,14 @@ impl Programs {
         self.handlers.get(name).map(PathBuf::as_path)
     }
 
+    /// The `oxlet-oci` that came with the monitor.
+    pub(crate) fn own_runtime(&self) -> PathBuf {
+        self.monitor.with_file_name(OWN_RUNTIME)
+    }
+
     /// Whether a handler's program is the `oxlet-oci` that came with the monitor.
     pub(crate) fn is_own(&self, program: &Path) -> bool {
-        program == self.monitor.with_file_name(OWN_RUNTIME)
+        program == self.own_runtime()
     }
 
     /// Returns which annotations a handler is given.

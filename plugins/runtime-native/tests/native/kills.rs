@@ -1,8 +1,11 @@
 //! kill -9 of the plugin and of monitors: nothing is lost, nothing is made twice.
 
+use std::fs;
+use std::path::Path;
+
 use proto::cri::{ContainerState, ListContainersRequest};
 
-use crate::rig::Rig;
+use crate::rig::{Rig, kill, processes_with, wait_until};
 
 #[tokio::test]
 async fn a_container_runs_on_while_its_plugin_is_killed() {
@@ -102,14 +105,11 @@ async fn a_killed_monitor_gets_a_successor_that_sees_the_end() {
     let container = rig
         .run((&id, &pod), rig.container("main", "sleep 3600"))
         .await;
-    let monitors = crate::rig::processes_with(&rig.root().join("m").display().to_string());
+    let monitors = processes_with(&rig.root().join("m").display().to_string());
     let [monitor] = monitors[..] else {
         panic!("{monitors:?}")
     };
-    std::process::Command::new("kill")
-        .args(["-9", &monitor.to_string()])
-        .status()
-        .unwrap();
+    kill(monitor);
     assert_eq!(
         rig.exec(&container, "echo in").await,
         ("in\n".to_owned(), 0)
@@ -127,5 +127,77 @@ async fn a_killed_monitor_gets_a_successor_that_sees_the_end() {
     // Nobody was its parent: a code would be invented.
     assert_eq!((status.exit_code, status.reason.as_str()), (255, "Unknown"));
     rig.remove_pod(&id).await;
+    rig.assert_nothing_left().await;
+}
+
+/// Says of every record that it is of a machine that ran before.
+fn records_of_another_boot(rig: &Rig) {
+    for kind in ["containers", "sandboxes"] {
+        for entry in fs::read_dir(rig.root().join(kind)).unwrap() {
+            let path = entry.unwrap().path().join("record.json");
+            let mut record: serde_json::Value =
+                serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            record["boot"] = "another".into();
+            fs::write(&path, record.to_string()).unwrap();
+        }
+    }
+}
+
+fn remove_groups(group: &Path) {
+    for entry in fs::read_dir(group).unwrap().flatten() {
+        if entry.file_type().unwrap().is_dir() {
+            remove_groups(&entry.path());
+        }
+    }
+    fs::remove_dir(group).unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_kept_of_a_container_whose_machine_was_started_anew() {
+    let mut rig = Rig::start().await;
+    let pod = rig.pod("a");
+    let id = rig.run_pod(&pod).await;
+    let container = rig
+        .run((&id, &pod), rig.container("main", "sleep 3600"))
+        .await;
+    rig.kill();
+    records_of_another_boot(&rig);
+    // As after a start of the machine, nothing runs and there are no groups.
+    let monitors = processes_with(&rig.root().join("m").display().to_string());
+    let processes = [monitors, rig.processes_of(&container)].concat();
+    processes.iter().copied().for_each(kill);
+    let are_gone = || {
+        let mut paths = processes.iter().map(|pid| format!("/proc/{pid}/exe"));
+        paths.all(|path| fs::read_link(path).is_err())
+    };
+    wait_until("the end of the processes", are_gone).await;
+    for group in rig.cgroups() {
+        remove_groups(&group);
+    }
+    rig.restart().await;
+    rig.remove_pod(&id).await;
+    rig.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn nothing_is_kept_of_a_container_whose_monitor_cannot_be_started_again() {
+    let rig = Rig::start().await;
+    let pod = rig.pod("a");
+    let id = rig.run_pod(&pod).await;
+    rig.run((&id, &pod), rig.container("main", "sleep 3600"))
+        .await;
+    let monitors = rig.root().join("m");
+    let folder = fs::read_dir(&monitors).unwrap().next().unwrap().unwrap();
+    for monitor in processes_with(&monitors.display().to_string()) {
+        kill(monitor);
+    }
+    fs::remove_dir_all(folder.path()).unwrap();
+    fs::write(folder.path(), "not a folder").unwrap();
+    rig.remove_pod(&id).await;
+    fs::remove_file(folder.path()).ok();
+    // The group of the pod is its caller's, who removes the monitor's with it.
+    for group in rig.cgroups() {
+        remove_groups(&group);
+    }
     rig.assert_nothing_left().await;
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use proto::cri::image_service_client::ImageServiceClient;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::*;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tempfile::TempDir;
 use tonic::transport::Channel;
@@ -307,6 +308,10 @@ impl Rig {
             let left: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
             assert!(left.is_empty(), "folders are left: {left:?}");
         }
+        for states in fs::read_dir(self.root().join("oci")).into_iter().flatten() {
+            let left: Vec<_> = fs::read_dir(states.unwrap().path()).unwrap().collect();
+            assert!(left.is_empty(), "an OCI runtime keeps something: {left:?}");
+        }
         let removing = self.root().join("removing");
         let is_removed = || fs::read_dir(&removing).unwrap().next().is_none();
         wait_until("the end of the removals", is_removed).await;
@@ -347,7 +352,7 @@ impl Rig {
     }
 
     /// Returns the cgroups below the pod's own.
-    fn cgroups(&self) -> Vec<PathBuf> {
+    pub(crate) fn cgroups(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for folder in self.own_cgroups() {
             let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -369,14 +374,14 @@ impl Drop for Rig {
         let home = self.home.path().to_string_lossy();
         let root = self.root().display().to_string();
         for pid in processes_with(&root) {
-            drop(Command::new("kill").args(["-9", &pid.to_string()]).status());
+            kill(pid);
         }
         let left = self.cgroups();
         for cgroup in &left {
             let pids = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-            for pid in pids.lines() {
-                drop(Command::new("kill").args(["-9", pid]).status());
-            }
+            pids.lines()
+                .filter_map(|pid| pid.parse().ok())
+                .for_each(kill);
         }
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let points = mounts
@@ -405,6 +410,12 @@ impl Rig {
             .chain([root.to_owned()]);
         all.map(|hierarchy| hierarchy.join(own)).collect()
     }
+}
+
+/// Kills a process of the test's own; one that has ended is none.
+pub(crate) fn kill(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
+    kill_process(pid, Signal::KILL).ok();
 }
 
 /// Returns the processes, this one apart, whose command line has this text.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::rig::{Rig, processes_with, wait_until};
+use crate::rig::{Rig, kill, processes_with, wait_until};
 
 #[tokio::test]
 async fn a_pods_containers_and_its_monitor_are_scopes_in_its_slice() {
@@ -28,11 +28,7 @@ async fn a_pods_containers_and_its_monitor_are_scopes_in_its_slice() {
     let of = fs::read_to_string(format!("/proc/{monitor}/cgroup")).unwrap();
     assert!(of.starts_with("0::/oxlettest.slice/oxlet-monitor-"), "{of}");
     // A successor has a scope of its own.
-    drop(
-        std::process::Command::new("kill")
-            .args(["-9", &monitor.to_string()])
-            .status(),
-    );
+    kill(monitor);
     wait_until("the monitor's end", || !monitors().contains(&monitor)).await;
     assert_eq!(rig.exec(&container, "echo in").await.0, "in\n");
     rig.remove_pod(&id).await;
