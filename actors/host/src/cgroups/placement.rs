@@ -12,19 +12,32 @@ use crate::cgroups::{CgroupError, CgroupFiles};
 /// Generations of children that are looked at: the agent's plugins may have some of their own.
 const MAX_GENERATIONS: u32 = 8;
 
-/// This process and its descendants, by `proc`, which is `/proc`.
+/// This process and its descendants in its session, by `proc`, which is `/proc`.
+///
+/// These are the agent, its plugins, and the programs that they run. The monitor of a pod has a session of its own, and so has
+/// each container: they are descendants of a plugin too, and neither the agent's group nor its score is theirs.
 pub fn own_processes(proc: &Path) -> BTreeSet<u32> {
-    let mut found = BTreeSet::from([std::process::id()]);
+    let own = std::process::id();
+    let session = session(proc, own);
+    let mut found = BTreeSet::from([own]);
     let mut newest = found.clone();
     for _ in 0..MAX_GENERATIONS {
-        let children: BTreeSet<u32> = newest.iter().flat_map(|pid| children(proc, *pid)).collect();
-        newest = children.difference(&found).copied().collect();
+        let children = newest.iter().flat_map(|pid| children(proc, *pid));
+        let children = children.filter(|pid| self::session(proc, *pid) == session);
+        newest = children.filter(|pid| !found.contains(pid)).collect();
         if newest.is_empty() {
             break;
         }
         found.extend(&newest);
     }
     found
+}
+
+/// The session of a process (proc_pid_stat(5), the fourth field after the name); none where it has ended.
+fn session(proc: &Path, pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(proc.join(format!("{pid}/stat"))).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(3)?.parse().ok()
 }
 
 fn children(proc: &Path, pid: u32) -> Vec<u32> {
@@ -88,9 +101,37 @@ pub fn set_oom_score(proc: &Path, processes: &BTreeSet<u32>, score: i32) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::process::{Command, Stdio};
 
+    use rustix::process::{Pid, Signal, kill_process};
+
     use super::*;
+
+    /// As the monitor of a pod is: started by a plugin, but not a part of the agent.
+    #[test]
+    fn what_has_a_session_of_its_own_is_not_the_processes_own() {
+        let proc = Path::new("/proc");
+        let mut monitor = Command::new("setsid")
+            .args(["sh", "-c", "sleep 100 & echo; wait"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It runs in its session once it says something.
+        let said = monitor.stdout.take().unwrap().read(&mut [0]).unwrap();
+        let container = children(proc, monitor.id());
+        let own = own_processes(proc);
+        for pid in &container {
+            kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+        }
+        monitor.kill().unwrap();
+        monitor.wait().unwrap();
+        assert_eq!((said, container.len()), (1, 1));
+        assert!(
+            !own.contains(&monitor.id()) && !own.contains(&container[0]),
+            "{own:?}"
+        );
+    }
 
     #[test]
     fn children_are_the_processes_own() {

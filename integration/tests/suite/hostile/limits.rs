@@ -25,14 +25,10 @@ const FORKS: &str = "until [ -e /out/ready ]; do sleep 0.1; done; \
 /// Writes down that it was asked to end. It needs a process of its own while there are some.
 const LISTENS: &str =
     "trap 'echo asked > /out/asked; exit 0' TERM; sleep 100000 & echo > /out/ready; wait";
-/// More than the pod's memory, into files that stay.
-const FILLS: [&str; 5] = [
-    "dd",
-    "if=/dev/zero",
-    "of=/dev/shm/file",
-    "bs=4k",
-    "count=10000",
-];
+/// More than the pod's memory, into a file that stays, once it is told: containerd 1.6 hears of such an end only where the
+/// container has started before.
+const FILLS: &str = "until [ -e /out/go ]; do sleep 0.1; done; \
+                     exec dd if=/dev/zero of=/dev/shm/file bs=4k count=10000";
 
 fn pod(name: &str, containers: Value, volumes: Value) -> String {
     json!({
@@ -95,13 +91,18 @@ async fn a_pod_that_fills_its_memory_by_files_ends_for_that_reason(on: TestRunti
     let Some(rig) = on.start().await else {
         return;
     };
+    let out = tempfile::tempdir().unwrap();
     let limits = json!({ "cpu": "500m", "memory": "16Mi" });
     let fills = json!([{
-        "name": "fills", "image": BUSYBOX_IMAGE, "command": FILLS,
+        "name": "fills", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", FILLS],
+        "volumeMounts": [{ "name": "out", "mountPath": "/out" }],
         "resources": { "limits": limits },
     }]);
-    let manifest = pod("fills", fills, json!([]));
+    let volumes = json!([{ "name": "out", "hostPath": { "path": out.path() } }]);
+    let manifest = pod("fills", fills, volumes);
     rig.node.drop_manifest("fills.json", &manifest).unwrap();
+    rig.until_running("fills").await;
+    fs::write(out.path().join("go"), "").unwrap();
     let has_failed = |pod: &Pod| phase(pod) == "Failed";
     let failed = rig.until("fills", "has failed", has_failed).await;
     let state = container(&failed, "fills").and_then(|fills| fills.state.clone());
