@@ -106,7 +106,8 @@ impl Names {
 
 fn normalize_report(prefix: &str, values: &mut BTreeMap<String, String>) {
     if let Some(names) = values.get_mut(&format!("{prefix}.keyrings")) {
-        // The node's root sees keyrings of others too, and for a moment those that the kernel is about to collect.
+        // The node's root sees keyrings of other containers too, and a second one of the same name until the kernel's garbage
+        // collector has run.
         let own = names.split(' ').filter(|name| name.contains("<id>"));
         *names = own
             .collect::<BTreeSet<_>>()

@@ -53,8 +53,12 @@ pub(crate) enum CallError {
     /// In the OCI runtime's and in CRIU's words.
     #[error("criu cannot checkpoint the container: {message}: {log}")]
     NotCheckpointed { message: String, log: String },
-    #[error("what oxlet-oci keeps of container {id} is not deleted: {why}")]
-    NotDeleted { id: String, why: String },
+    #[error("cannot delete container {id} with {}: {why}", program.display())]
+    NotDeleted {
+        id: String,
+        program: PathBuf,
+        why: String,
+    },
     #[error("cannot {what} {}", path.display())]
     File {
         what: &'static str,

@@ -138,7 +138,7 @@ impl Layout {
         self.monitors().join(short(sandbox))
     }
 
-    /// Where the OCI runtime of each handler keeps its containers' states, each in a folder of the container's id.
+    /// The `--root` folder of each handler's OCI runtime, which holds one folder per container.
     pub(crate) fn oci_states(&self) -> Vec<PathBuf> {
         let handlers = fs::read_dir(self.root.join("oci")).into_iter().flatten();
         handlers.flatten().map(|handler| handler.path()).collect()

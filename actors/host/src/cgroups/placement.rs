@@ -7,24 +7,28 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use rustix::process::{Pid, getsid};
+
 use crate::cgroups::{CgroupError, CgroupFiles};
 
 /// Generations of children that are looked at: the agent's plugins may have some of their own.
 const MAX_GENERATIONS: u32 = 8;
 
-/// This process and its descendants in its session, by `proc`, which is `/proc`.
+/// This process and those of its descendants that share its session, read from `proc` (`/proc`).
 ///
-/// These are the agent, its plugins, and the programs that they run. The monitor of a pod has a session of its own, and so has
-/// each container: they are descendants of a plugin too, and neither the agent's group nor its score is theirs.
+/// That is the agent, its plugins and the programs they run. Pod monitors and containers are descendants of the native
+/// runtime plugin too, but call `setsid`: they keep the cgroup and the `oom_score_adj` of their pod.
 pub fn own_processes(proc: &Path) -> BTreeSet<u32> {
     let own = std::process::id();
-    let session = session(proc, own);
+    let session = getsid(None).ok();
     let mut found = BTreeSet::from([own]);
     let mut newest = found.clone();
     for _ in 0..MAX_GENERATIONS {
-        let children = newest.iter().flat_map(|pid| children(proc, *pid));
-        let children = children.filter(|pid| self::session(proc, *pid) == session);
-        newest = children.filter(|pid| !found.contains(pid)).collect();
+        newest = newest
+            .iter()
+            .flat_map(|pid| children(proc, *pid))
+            .filter(|pid| !found.contains(pid) && session_of(*pid) == session)
+            .collect();
         if newest.is_empty() {
             break;
         }
@@ -33,11 +37,9 @@ pub fn own_processes(proc: &Path) -> BTreeSet<u32> {
     found
 }
 
-/// The session of a process (proc_pid_stat(5), the fourth field after the name); none where it has ended.
-fn session(proc: &Path, pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(proc.join(format!("{pid}/stat"))).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(3)?.parse().ok()
+/// `None` if the process has ended.
+fn session_of(pid: u32) -> Option<Pid> {
+    getsid(Pid::from_raw(pid.cast_signed())).ok()
 }
 
 fn children(proc: &Path, pid: u32) -> Vec<u32> {
@@ -104,20 +106,19 @@ mod tests {
     use std::io::Read;
     use std::process::{Command, Stdio};
 
-    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::process::{Signal, kill_process};
 
     use super::*;
 
-    /// As the monitor of a pod is: started by a plugin, but not a part of the agent.
     #[test]
-    fn what_has_a_session_of_its_own_is_not_the_processes_own() {
+    fn descendants_in_another_session_are_not_own_processes() {
         let proc = Path::new("/proc");
         let mut monitor = Command::new("setsid")
             .args(["sh", "-c", "sleep 100 & echo; wait"])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // It runs in its session once it says something.
+        // By the time it writes a line, it has called setsid and started its child.
         let said = monitor.stdout.take().unwrap().read(&mut [0]).unwrap();
         let container = children(proc, monitor.id());
         let own = own_processes(proc);

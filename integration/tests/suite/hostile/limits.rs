@@ -19,14 +19,14 @@ on_real_runtimes! {
 const MAX_PIDS: u64 = 60;
 /// Well beyond the pod's grace of two seconds, on a busy machine.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Forks for ever once its sibling is ready, and does not end by itself.
+/// Forks without end once its sibling is ready, and ignores SIGTERM.
 const FORKS: &str = "until [ -e /out/ready ]; do sleep 0.1; done; \
                      trap '' TERM; while :; do (while :; do sleep 5000 & done) 2> /dev/null; done";
-/// Writes down that it was asked to end. It needs a process of its own while there are some.
+/// Records SIGTERM in a file. It is ready once it has started the process that it waits for: later, no process ids are left.
 const LISTENS: &str =
     "trap 'echo asked > /out/asked; exit 0' TERM; sleep 100000 & echo > /out/ready; wait";
-/// More than the pod's memory, into a file that stays, once it is told: containerd 1.6 hears of such an end only where the
-/// container has started before.
+/// Writes more than the container's memory limit to a file in memory. It waits for the test, because containerd 1.6 misses OOM
+/// kills that happen before it has reported the container as started.
 const FILLS: &str = "until [ -e /out/go ]; do sleep 0.1; done; \
                      exec dd if=/dev/zero of=/dev/shm/file bs=4k count=10000";
 

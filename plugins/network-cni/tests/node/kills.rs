@@ -17,7 +17,7 @@ async fn killed_in_add(node: &Node, sandbox: &conformance::network::node::TestSa
     node.untell("hang.ADD");
 }
 
-/// Whether a process of this command line runs.
+/// Whether a process with exactly this command line exists.
 fn is_running(words: &str) -> bool {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());

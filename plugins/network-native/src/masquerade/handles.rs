@@ -1,8 +1,9 @@
-//! Where the rules of each attachment are in their chain.
+//! A cache of the handles of each attachment's masquerading rules.
 //!
-//! The kernel lists only whole chains: an attachment that looked for its rules there would cost the more, the more pods
-//! the node has. So each process lists the chain once, and remembers the handles of what is there and of what it adds.
-//! A handle is a hint: rules are made and deleted by others too, and a table that is made anew counts from one again.
+//! The kernel can only list a chain as a whole, so finding one attachment's rules by their comments costs more with every
+//! pod on the node. The process lists the chain once, then records the handles that the kernel returns for new rules.
+//! Handles can go stale: other programs edit the chain, and a recreated table numbers its rules from 1 again. Callers
+//! therefore only get handles whose rules still carry the attachment's comment.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -11,69 +12,76 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::{CHAIN, TABLE};
 use crate::nftables::{Family, Rule, Tables};
 
-/// By what the comments of an attachment's rules begin with. The process has one network namespace, the node's.
-static HANDLES: Mutex<Option<HashMap<String, BTreeSet<u64>>>> = Mutex::new(None);
+type Handles = HashMap<String, BTreeSet<u64>>;
 
-/// What is known of the rules of an attachment.
+/// Handles by comment prefix; `None` until the chain has been listed. The process has one network namespace, the node's.
+static CACHE: Mutex<Option<Handles>> = Mutex::new(None);
+
+/// What the cache says about the rules of one attachment.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Known {
-    /// Nobody has made any, unless another process did since the first look.
-    None,
-    /// Exactly these were made and are still there.
-    Handles(Vec<u64>),
-    /// Some are not where they were.
-    Moved,
+pub(super) enum CachedHandles {
+    /// The attachment has no rules, unless another program added some after the chain was listed.
+    Missing,
+    /// The attachment's rules, each checked with the kernel.
+    Valid(Vec<u64>),
+    /// At least one rule is no longer at its handle.
+    Stale,
 }
 
-/// Looks up the rules of an attachment, and checks that they are still there.
-pub(super) fn of(tables: &mut Tables, mark: &str) -> io::Result<Known> {
+/// Looks up an attachment's handles and checks each with the kernel.
+pub(super) fn find(tables: &mut Tables, prefix: &str) -> io::Result<CachedHandles> {
     let handles = {
-        let mut handles = lock();
-        if handles.is_none() {
-            *handles = Some(listed(tables)?);
+        let mut cache = lock();
+        if cache.is_none() {
+            *cache = Some(list(tables)?);
         }
-        handles.as_ref().and_then(|all| all.get(mark)).cloned()
+        cache.as_ref().and_then(|all| all.get(prefix)).cloned()
     };
     let Some(handles) = handles else {
-        return Ok(Known::None);
+        return Ok(CachedHandles::Missing);
     };
     for handle in &handles {
-        let rule = tables.rule(Family::Both, TABLE, (CHAIN, *handle))?;
-        if rule.as_ref().and_then(mark_of) != Some(mark) {
-            return Ok(Known::Moved);
+        let rule = tables.rule(Family::Both, TABLE, CHAIN, *handle)?;
+        if rule.as_ref().and_then(comment_prefix) != Some(prefix) {
+            return Ok(CachedHandles::Stale);
         }
     }
-    Ok(Known::Handles(handles.into_iter().collect()))
+    Ok(CachedHandles::Valid(handles.into_iter().collect()))
 }
 
-/// Remembers the rules that an attachment has now.
-pub(super) fn set(mark: &str, made: &[Rule]) {
-    let mut handles = lock();
-    let Some(all) = handles.as_mut() else { return };
-    let made = made.iter().filter(|rule| mark_of(rule) == Some(mark));
-    let made: BTreeSet<_> = made.map(|rule| rule.handle).collect();
-    if made.is_empty() {
-        all.remove(mark);
+/// Replaces the handles of an attachment. An empty `rules` removes its entry.
+pub(super) fn record(prefix: &str, rules: &[Rule]) {
+    let mut cache = lock();
+    let Some(all) = cache.as_mut() else { return };
+    let handles: BTreeSet<u64> = rules
+        .iter()
+        .filter(|rule| comment_prefix(rule) == Some(prefix))
+        .map(|rule| rule.handle)
+        .collect();
+    if handles.is_empty() {
+        all.remove(prefix);
     } else {
-        all.insert(mark.to_owned(), made);
+        all.insert(prefix.to_owned(), handles);
     }
 }
 
-fn listed(tables: &mut Tables) -> io::Result<HashMap<String, BTreeSet<u64>>> {
-    let mut all: HashMap<String, BTreeSet<u64>> = HashMap::new();
+/// Lists the whole chain.
+pub(super) fn list(tables: &mut Tables) -> io::Result<Handles> {
+    let mut all = Handles::new();
     for rule in tables.rules(Family::Both, TABLE, CHAIN)? {
-        if let Some(mark) = mark_of(&rule) {
-            all.entry(mark.to_owned()).or_default().insert(rule.handle);
+        if let Some(prefix) = comment_prefix(&rule) {
+            let handles = all.entry(prefix.to_owned()).or_default();
+            handles.insert(rule.handle);
         }
     }
     Ok(all)
 }
 
-/// What the comment of a rule begins with.
-pub(super) fn mark_of(rule: &Rule) -> Option<&str> {
+/// The part of a rule's comment that identifies the attachment.
+fn comment_prefix(rule: &Rule) -> Option<&str> {
     rule.comment.as_deref()?.split(',').next()
 }
 
-fn lock() -> MutexGuard<'static, Option<HashMap<String, BTreeSet<u64>>>> {
-    HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, Option<Handles>> {
+    CACHE.lock().unwrap_or_else(PoisonError::into_inner)
 }

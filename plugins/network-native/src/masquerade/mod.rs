@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use network_cni::CniError;
 
-use self::handles::Known;
+use self::handles::CachedHandles;
 use crate::address::Prefixed;
 use crate::failure::OrFail;
 use crate::names::{chain, hashed};
@@ -33,7 +33,7 @@ pub(crate) struct Masquerade<'a> {
 }
 
 impl Masquerade<'_> {
-    /// What the comments of its rules begin with.
+    /// The beginning of the comments of its rules.
     fn mark(&self) -> String {
         let instance = format!("{}:{}", self.interface, self.container);
         let (network, instance) = (hashed("", self.network, HASH), hashed("", &instance, HASH));
@@ -52,13 +52,13 @@ impl Masquerade<'_> {
     pub(crate) fn set(&self, addresses: &[Prefixed]) -> Result<(), CniError> {
         let mark = self.mark();
         let set = || -> io::Result<()> {
-            let made = Tables::open()?.make(|tables| {
+            let made = Tables::open()?.create(|tables| {
                 let mut batch = Batch::new(Family::Both, TABLE);
                 structure(&mut batch);
-                let old = match handles::of(tables, &mark)? {
-                    Known::None => Vec::new(),
-                    Known::Handles(old) => old,
-                    Known::Moved => listed(tables, &mark)?,
+                let old = match handles::find(tables, &mark)? {
+                    CachedHandles::Missing => Vec::new(),
+                    CachedHandles::Valid(old) => old,
+                    CachedHandles::Stale => list_handles(tables, &mark)?,
                 };
                 for handle in old {
                     batch.delete_rule(CHAIN, handle);
@@ -73,7 +73,7 @@ impl Masquerade<'_> {
                 }
                 Ok(batch)
             })?;
-            handles::set(&mark, &made);
+            handles::record(&mark, &made);
             Ok(())
         };
         set().or_fail("failed to masquerade")
@@ -85,10 +85,10 @@ impl Masquerade<'_> {
         let clear = || -> io::Result<bool> {
             let mut was_there = false;
             Tables::open()?.change(|tables| {
-                let gone = match handles::of(tables, &mark)? {
-                    Known::Handles(gone) => gone,
-                    // A program may have made it.
-                    Known::None | Known::Moved => listed(tables, &mark)?,
+                let gone = match handles::find(tables, &mark)? {
+                    CachedHandles::Valid(gone) => gone,
+                    // A CNI program may have added rules since the chain was listed.
+                    CachedHandles::Missing | CachedHandles::Stale => list_handles(tables, &mark)?,
                 };
                 was_there |= !gone.is_empty();
                 let mut batch = Batch::new(Family::Both, TABLE);
@@ -97,7 +97,7 @@ impl Masquerade<'_> {
                 }
                 Ok(batch)
             })?;
-            handles::set(&mark, &[]);
+            handles::record(&mark, &[]);
             Ok(was_there)
         };
         clear().or_fail("failed to end masquerading")
@@ -115,13 +115,10 @@ impl Masquerade<'_> {
     }
 }
 
-/// Returns the handles of an attachment's rules, as the whole chain has them.
-fn listed(tables: &mut Tables, mark: &str) -> io::Result<Vec<u64>> {
-    let rules = tables.rules(Family::Both, TABLE, CHAIN)?;
-    let own = rules
-        .iter()
-        .filter(|rule| handles::mark_of(rule) == Some(mark));
-    Ok(own.map(|rule| rule.handle).collect())
+/// Lists the handles of one attachment's rules, without the cache.
+fn list_handles(tables: &mut Tables, mark: &str) -> io::Result<Vec<u64>> {
+    let own = handles::list(tables)?.remove(mark);
+    Ok(own.into_iter().flatten().collect())
 }
 
 /// The table and its chains, with the rules that lead to those of pods.

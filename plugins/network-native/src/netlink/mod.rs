@@ -104,8 +104,8 @@ impl Socket {
         Err(io::Error::other("the list changes all the time"))
     }
 
-    /// Sends messages as one; those without the flag of an acknowledgement get none. Returns what the kernel tells of
-    /// the changes whose messages ask for it.
+    /// Sends messages as one; only those with `NLM_F_ACK` are acknowledged. Returns the notifications of those with
+    /// `NLM_F_ECHO`.
     pub(crate) fn batch(&mut self, messages: &[&Message]) -> io::Result<Vec<Answer>> {
         let asked = messages.iter().filter(|message| message.flags & ACK != 0);
         let count = asked.count();

@@ -24,7 +24,7 @@ const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
 
 const ACK: u16 = 4;
-/// The kernel tells what it has made, with its handle.
+/// `NLM_F_ECHO`: the kernel sends the new object back, with its handle.
 const ECHO: u16 = 8;
 const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
@@ -229,10 +229,10 @@ impl Batch {
             .text(RULE_CHAIN, chain)
     }
 
-    /// Adds a rule at the end of a chain. One with a comment is among what [`Tables::make`] returns.
+    /// Adds a rule at the end of a chain. [`Tables::create`] returns those with a comment.
     pub(crate) fn rule(&mut self, chain: &str, rule: Expressions, words: Option<&str>) {
         let rule = self.rule_attributes(chain).nested(RULE_EXPRESSIONS, rule.0);
-        let flags = CREATE | APPEND | words.map_or(0, |_| ECHO);
+        let flags = CREATE | APPEND | if words.is_some() { ECHO } else { 0 };
         self.push(NEW_RULE, flags, commented(rule, RULE_USERDATA, words));
     }
 
@@ -290,12 +290,13 @@ impl Tables {
         }
     }
 
-    /// Returns the rule of a chain that has this handle; `None` where there is none.
+    /// Gets one rule by its handle; `None` if the chain has no such rule.
     pub(crate) fn rule(
         &mut self,
         family: Family,
         table: &str,
-        (chain, handle): (&str, u64),
+        chain: &str,
+        handle: u64,
     ) -> io::Result<Option<Rule>> {
         let mut message = get_rules(family, table, chain);
         message.attributes = message.attributes.be64(RULE_HANDLE, handle);
@@ -332,11 +333,11 @@ impl Tables {
         &mut self,
         plan: impl FnMut(&mut Self) -> io::Result<Batch>,
     ) -> io::Result<()> {
-        self.make(plan).map(drop)
+        self.create(plan).map(drop)
     }
 
-    /// As [`Self::change`]; returns the rules with comments that it made.
-    pub(crate) fn make(
+    /// Like [`Self::change`], but returns the new rules that have a comment.
+    pub(crate) fn create(
         &mut self,
         mut plan: impl FnMut(&mut Self) -> io::Result<Batch>,
     ) -> io::Result<Vec<Rule>> {
@@ -388,14 +389,14 @@ fn get_rules(family: Family, table: &str, chain: &str) -> Message {
 }
 
 fn read_rules(answers: &[Answer], chain: &str) -> Vec<Rule> {
-    let rules = answers.iter().filter(|answer| answer.kind == NEW_RULE);
-    let rules = rules.filter_map(|answer| {
-        let attributes = answer.body.get(4..)?;
+    answers
+        .iter()
+        .filter(|answer| answer.kind == NEW_RULE)
+        .filter_map(|answer| answer.body.get(4..))
         // Kernels before 4.x list all chains of the table.
-        let is_of = find(attributes, RULE_CHAIN).map(text).as_deref() == Some(chain);
-        is_of.then(|| read_rule(attributes))?
-    });
-    rules.collect()
+        .filter(|rule| find(rule, RULE_CHAIN).map(text).as_deref() == Some(chain))
+        .filter_map(read_rule)
+        .collect()
 }
 
 fn read_rule(attributes: &[u8]) -> Option<Rule> {

@@ -1,11 +1,11 @@
-//! The rules of each pod are found by their handles, whatever others do to the table.
+//! Masquerading rules are found by cached handles, also after other programs have changed the table.
 
 use serde_json::json;
 
 use super::rig::{Doer, Node, programs};
 use super::view;
 
-/// Whose addresses are masqueraded, a line a rule.
+/// Container ids in the comments of the masquerading rules, one per rule.
 fn masqueraded(node: &Node) -> Vec<String> {
     let rules = view::nft(&node.name);
     let names = rules
@@ -18,7 +18,7 @@ fn masqueraded(node: &Node) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_table_that_others_empty_or_make_anew_costs_no_pod_the_rules_that_it_has() {
+async fn a_recreated_or_flushed_table_never_loses_another_pods_rules() {
     if !programs(&[]) {
         return;
     }
@@ -36,7 +36,7 @@ async fn a_table_that_others_empty_or_make_anew_costs_no_pod_the_rules_that_it_h
         "one for each version"
     );
 
-    // The handles of a new table begin with one again.
+    // A new table numbers its rules from 1 again: the first pod's handles are the third's now.
     node.output(&["nft", "delete table inet cni_plugins_masquerade"]);
     for sandbox in [third, fourth] {
         client.add(sandbox.add()).await.unwrap();
@@ -44,7 +44,7 @@ async fn a_table_that_others_empty_or_make_anew_costs_no_pod_the_rules_that_it_h
     client.delete(first.delete()).await.unwrap();
     assert_eq!(masqueraded(&node), ["third", "third", "fourth", "fourth"]);
 
-    // Known to be there, and not.
+    // All cached handles are stale.
     client.add(second.add()).await.unwrap();
     node.output(&["nft", "flush chain inet cni_plugins_masquerade masq_checks"]);
     for sandbox in [second, third, fourth] {

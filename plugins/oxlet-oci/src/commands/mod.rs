@@ -136,16 +136,16 @@ impl Paths {
         for folder in [&self.state, &self.bundle] {
             files::remove_tree(folder)?;
         }
-        // It goes with the last container; until then it isn't empty. One that was killed here has removed it already.
-        let is_empty = match self.bundle.parent().map(fs::remove_dir) {
-            Some(Err(error)) => error.kind() == io::ErrorKind::NotFound,
-            Some(Ok(())) | None => true,
+        let (Some(states), Some(bundles)) = (self.state.parent(), self.bundle.parent()) else {
+            return Ok(());
         };
-        if is_empty {
-            let states = self.state.parent().unwrap_or(&self.state);
-            base::remove(states)?;
+        match fs::remove_dir(bundles) {
+            // Other containers are left.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            // A deletion that was killed after this step has removed it already, but not the base.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => base::remove(states),
         }
-        Ok(())
     }
 }
 

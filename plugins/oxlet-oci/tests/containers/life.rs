@@ -177,7 +177,7 @@ fn containers_share_a_base_that_goes_with_the_last_one() {
     first.succeed(&["delete", "--force", &first.id]);
     assert_eq!(base(), made);
     first.succeed(&["delete", "--force", &second.id]);
-    // What a deletion leaves that is killed before it comes to the base.
+    // A deletion that was killed just before it removed the base.
     fs::create_dir_all(&folder).unwrap();
     first.succeed(&["delete", "--force", "none"]);
     first.assert_nothing_left();

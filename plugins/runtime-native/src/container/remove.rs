@@ -18,9 +18,9 @@ use crate::record::{ContainerPhase, ContainerRecord, SandboxRecord};
 
 /// How long processes that are killed without a monitor may take to end.
 const PROCESSES_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long `oxlet-oci` may take to delete what has no processes.
+/// How long `oxlet-oci delete` may take for a container that has no processes.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Where `oxlet-oci` keeps the bundles of its containers, beside their states.
+/// The folder among the states of `oxlet-oci` that holds its copies of the bundles.
 const OWN_BUNDLES: &str = ".bundles";
 
 impl Node {
@@ -130,35 +130,40 @@ impl Node {
         self.remove_oci_states(id).await
     }
 
-    /// Removes what OCI runtimes keep of a container that runs no more, without its hooks.
+    /// Removes the state that OCI runtimes keep of a container that has no processes. Its poststop hooks don't run.
     async fn remove_oci_states(&self, id: &str) -> Result<(), CallError> {
         let (layout, container) = (self.parts.layout.clone(), id.to_owned());
-        let all_states = self
+        let with_bundle = self
             .blocking("removing the state of a container", move || {
                 remove_oci_states(&layout, &container)
             })
             .await?;
-        for states in all_states {
+        for states in with_bundle {
             self.delete_bundle(&states, id).await?;
         }
         Ok(())
     }
 
-    /// Has our own OCI runtime delete a container of which it has no state any more: it keeps a bundle as well, and the
-    /// namespace that its containers begin with (decision 0052). It looks for no process, which may be another's by now.
+    /// Runs `oxlet-oci delete` for a container whose state folder is gone. It removes its copy of the bundle and, after
+    /// the last container, the base mount namespace (decision 0052). Without a state it kills no process, so a reused
+    /// process id is safe.
     async fn delete_bundle(&self, states: &Path, id: &str) -> Result<(), CallError> {
-        let mut command = Command::new(self.parts.programs.own_runtime());
-        command.arg("--root").arg(states);
-        command.args(["delete", "--force", id]);
-        command.stdin(Stdio::null()).kill_on_drop(true);
-        let why = match timeout(DELETE_TIMEOUT, command.output()).await {
+        let program = self.parts.programs.own_runtime();
+        let deletion = Command::new(&program)
+            .arg("--root")
+            .arg(states)
+            .args(["delete", "--force", id])
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let why = match timeout(DELETE_TIMEOUT, deletion).await {
             Ok(Ok(output)) if output.status.success() => return Ok(()),
             Ok(Ok(output)) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("not done within {} s", DELETE_TIMEOUT.as_secs()),
+            Err(_) => format!("timed out after {} s", DELETE_TIMEOUT.as_secs()),
         };
         let id = id.to_owned();
-        Err(CallError::NotDeleted { id, why })
+        Err(CallError::NotDeleted { id, program, why })
     }
 
     /// Kills the processes in the cgroups of a container, and removes these.
@@ -189,13 +194,13 @@ impl Node {
     }
 }
 
-/// Removes the folders of a container's states. Returns where our own OCI runtime keeps more of it.
+/// Removes a container's state folder of each handler. Returns the parents of those where `oxlet-oci` still has a bundle.
 fn remove_oci_states(layout: &Layout, container: &str) -> Result<Vec<PathBuf>, CallError> {
-    let mut unfinished = layout.oci_states();
-    for states in &unfinished {
+    let mut all_states = layout.oci_states();
+    for states in &all_states {
         let state = states.join(container);
         files::remove_tree(&state).map_err(CallError::file("remove", state))?;
     }
-    unfinished.retain(|states| states.join(OWN_BUNDLES).join(container).exists());
-    Ok(unfinished)
+    all_states.retain(|states| states.join(OWN_BUNDLES).join(container).exists());
+    Ok(all_states)
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use proto::cri::{ContainerState, ListContainersRequest};
+use rustix::process::{Pid, getsid};
 
 use crate::rig::{Rig, kill, processes_with, wait_until};
 
@@ -130,8 +131,29 @@ async fn a_killed_monitor_gets_a_successor_that_sees_the_end() {
     rig.assert_nothing_left().await;
 }
 
-/// Says of every record that it is of a machine that ran before.
-fn records_of_another_boot(rig: &Rig) {
+/// The agent tells its own processes by their session (`actors/host/src/cgroups/placement.rs`).
+#[tokio::test]
+async fn monitors_and_containers_are_not_in_the_session_of_the_plugin() {
+    let rig = Rig::start().await;
+    let pod = rig.pod("a");
+    let id = rig.run_pod(&pod).await;
+    let container = rig
+        .run((&id, &pod), rig.container("main", "sleep 3600"))
+        .await;
+    let monitors = processes_with(&rig.root().join("m").display().to_string());
+    let processes = [monitors, rig.processes_of(&container)].concat();
+    assert!(processes.len() >= 2, "{processes:?}");
+    // The plugin is in this test's session.
+    let own = getsid(None).unwrap();
+    for pid in processes {
+        assert_ne!(getsid(Pid::from_raw(pid.cast_signed())).unwrap(), own);
+    }
+    rig.remove_pod(&id).await;
+    rig.assert_nothing_left().await;
+}
+
+/// Makes every record look as if it was written before a reboot.
+fn pretend_reboot(rig: &Rig) {
     for kind in ["containers", "sandboxes"] {
         for entry in fs::read_dir(rig.root().join(kind)).unwrap() {
             let path = entry.unwrap().path().join("record.json");
@@ -153,7 +175,7 @@ fn remove_groups(group: &Path) {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_of_a_container_whose_machine_was_started_anew() {
+async fn a_container_from_before_a_reboot_is_removed_without_leftovers() {
     let mut rig = Rig::start().await;
     let pod = rig.pod("a");
     let id = rig.run_pod(&pod).await;
@@ -161,8 +183,8 @@ async fn nothing_is_kept_of_a_container_whose_machine_was_started_anew() {
         .run((&id, &pod), rig.container("main", "sleep 3600"))
         .await;
     rig.kill();
-    records_of_another_boot(&rig);
-    // As after a start of the machine, nothing runs and there are no groups.
+    pretend_reboot(&rig);
+    // After a reboot there are no processes and no cgroups either.
     let monitors = processes_with(&rig.root().join("m").display().to_string());
     let processes = [monitors, rig.processes_of(&container)].concat();
     processes.iter().copied().for_each(kill);
@@ -180,7 +202,7 @@ async fn nothing_is_kept_of_a_container_whose_machine_was_started_anew() {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_of_a_container_whose_monitor_cannot_be_started_again() {
+async fn a_container_whose_monitor_cannot_restart_is_removed_without_leftovers() {
     let rig = Rig::start().await;
     let pod = rig.pod("a");
     let id = rig.run_pod(&pod).await;
@@ -195,7 +217,7 @@ async fn nothing_is_kept_of_a_container_whose_monitor_cannot_be_started_again() 
     fs::write(folder.path(), "not a folder").unwrap();
     rig.remove_pod(&id).await;
     fs::remove_file(folder.path()).ok();
-    // The group of the pod is its caller's, who removes the monitor's with it.
+    // The agent owns the pod's cgroup and removes it together with the monitor's.
     for group in rig.cgroups() {
         remove_groups(&group);
     }

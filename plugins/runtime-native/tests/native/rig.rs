@@ -310,7 +310,7 @@ impl Rig {
         }
         for states in fs::read_dir(self.root().join("oci")).into_iter().flatten() {
             let left: Vec<_> = fs::read_dir(states.unwrap().path()).unwrap().collect();
-            assert!(left.is_empty(), "an OCI runtime keeps something: {left:?}");
+            assert!(left.is_empty(), "OCI state is left: {left:?}");
         }
         let removing = self.root().join("removing");
         let is_removed = || fs::read_dir(&removing).unwrap().next().is_none();
@@ -412,7 +412,7 @@ impl Rig {
     }
 }
 
-/// Kills a process of the test's own; one that has ended is none.
+/// Sends SIGKILL. A process that has ended already is fine.
 pub(crate) fn kill(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
     kill_process(pid, Signal::KILL).ok();
