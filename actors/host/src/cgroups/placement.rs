@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use rustix::process::{Pid, getsid};
+use nix::unistd::{Pid, getsid};
 
 use crate::cgroups::{CgroupError, CgroupFiles};
 
@@ -37,9 +37,10 @@ pub fn own_processes(proc: &Path) -> BTreeSet<u32> {
     found
 }
 
-/// `None` if the process has ended.
+/// `None` if the process has ended. Pid 0 is a session whose leader is outside this pid namespace, which is usual for an
+/// agent in a container.
 fn session_of(pid: u32) -> Option<Pid> {
-    getsid(Pid::from_raw(pid.cast_signed())).ok()
+    getsid(Some(Pid::from_raw(pid.cast_signed()))).ok()
 }
 
 fn children(proc: &Path, pid: u32) -> Vec<u32> {
@@ -106,7 +107,7 @@ mod tests {
     use std::io::Read;
     use std::process::{Command, Stdio};
 
-    use rustix::process::{Signal, kill_process};
+    use rustix::process::{Pid, Signal, kill_process};
 
     use super::*;
 

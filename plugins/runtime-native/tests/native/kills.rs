@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use proto::cri::{ContainerState, ListContainersRequest};
-use rustix::process::{Pid, getsid};
+use nix::unistd::{Pid, getsid};
 
 use crate::rig::{Rig, kill, processes_with, wait_until};
 
@@ -146,7 +146,7 @@ async fn monitors_and_containers_are_not_in_the_session_of_the_plugin() {
     // The plugin is in this test's session.
     let own = getsid(None).unwrap();
     for pid in processes {
-        assert_ne!(getsid(Pid::from_raw(pid.cast_signed())).unwrap(), own);
+        assert_ne!(getsid(Some(Pid::from_raw(pid.cast_signed()))).unwrap(), own);
     }
     rig.remove_pod(&id).await;
     rig.assert_nothing_left().await;
