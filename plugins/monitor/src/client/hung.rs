@@ -9,10 +9,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::time::{sleep, timeout};
@@ -98,7 +98,9 @@ fn listener(folder: &Path) -> Option<Pid> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
     let address = SocketAddrUnix::new(folder.join(SOCKET_NAME)).ok()?;
     connect(&socket, &address).ok()?;
-    Some(socket_peercred(&socket).ok()?.pid)
+    let peer = getsockopt(&socket, PeerCredentials).ok()?;
+    // 0 for a process outside this pid namespace.
+    Pid::from_raw(peer.pid())
 }
 
 #[cfg(test)]

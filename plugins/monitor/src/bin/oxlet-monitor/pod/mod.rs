@@ -19,8 +19,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
 use monitor::{Exit, Frame, Phase, Refusal, RefusalKind, Reply};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
 
 use crate::call::Call;
 use crate::cgroup::GroupRemoval;
@@ -260,7 +260,7 @@ impl Pod {
                 return;
             }
         };
-        let is_root = socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root());
+        let is_root = getsockopt(&stream, PeerCredentials).is_ok_and(|peer| peer.uid() == 0);
         if is_root && stream.set_nonblocking(true).is_ok() {
             let number = self.number();
             self.clients
