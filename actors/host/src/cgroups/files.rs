@@ -287,16 +287,24 @@ fn delegate(group: &Path) -> Result<(), CgroupError> {
     Ok(())
 }
 
-/// Version 1 leaves a new `cpuset` cgroup without CPUs and memory nodes, and no process could run in it.
+/// Version 1 leaves a new `cpuset` cgroup without CPUs and memory nodes, and no process could run in it. Groups that are
+/// made below it from now on are given theirs by the kernel: each write would make it compute all scheduling domains
+/// again, which takes longer with every group on the node.
 fn inherit_cpus(above: &Path, group: &Path) {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         let (from, to) = (above.join(file), group.join(file));
         if let (Ok(given), Ok(own)) = (fs::read_to_string(from), fs::read_to_string(&to))
             && own.trim().is_empty()
             && !given.trim().is_empty()
-            && let Err(error) = fs::write(&to, given.trim())
         {
-            tracing::debug!("{}: {error}", to.display());
+            for (file, value) in [
+                (to, given.trim()),
+                (group.join("cgroup.clone_children"), "1"),
+            ] {
+                if let Err(error) = fs::write(&file, value) {
+                    tracing::debug!("{}: {error}", file.display());
+                }
+            }
         }
     }
 }

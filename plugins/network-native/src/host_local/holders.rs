@@ -50,24 +50,27 @@ impl Stamp {
     }
 }
 
-/// Returns the files of a folder whose text, without white space around it, is `key`.
-pub(super) fn files_of(folder: &Path, key: &str) -> Vec<PathBuf> {
-    let files = read(folder, remembered().get(folder));
-    let found = files
-        .iter()
-        .filter(|(_, file)| file.holder.as_deref() == Some(key))
-        .map(|(name, _)| folder.join(name))
-        .collect();
-    let now = wall();
+/// Returns the files of a folder whose text, without white space around it, is the first of `keys` that any has.
+pub(super) fn files_of(folder: &Path, keys: &[&str]) -> Vec<PathBuf> {
     let mut all = remembered();
     if all.len() >= MAX_FOLDERS && !all.contains_key(folder) {
         all.clear();
     }
+    let files = all.entry(folder.to_owned()).or_default();
+    let known = std::mem::take(files);
+    *files = read(folder, known);
+    let with = |key: &&str| {
+        let found = files
+            .iter()
+            .filter(|(_, file)| file.holder.as_deref() == Some(*key))
+            .map(|(name, _)| folder.join(name))
+            .collect::<Vec<_>>();
+        (!found.is_empty()).then_some(found)
+    };
+    let found = keys.iter().find_map(with).unwrap_or_default();
+    let now = wall();
     // What was changed a moment ago is read again the next time.
-    let settled = files
-        .into_iter()
-        .filter(|(_, file)| file.stamp.is_settled(now));
-    all.insert(folder.to_owned(), settled.collect());
+    files.retain(|_, file| file.stamp.is_settled(now));
     found
 }
 
@@ -84,7 +87,7 @@ fn remembered() -> MutexGuard<'static, BTreeMap<PathBuf, Files>> {
 }
 
 /// Reads a folder's files, but for those that are known.
-fn read(folder: &Path, known: Option<&Files>) -> Files {
+fn read(folder: &Path, mut known: Files) -> Files {
     let mut files = Files::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(found) = entry.metadata() else {
@@ -96,8 +99,8 @@ fn read(folder: &Path, known: Option<&Files>) -> Files {
             nanoseconds: found.ctime_nsec(),
         };
         let name = entry.file_name();
-        let file = match known.and_then(|known| known.get(&name)) {
-            Some(file) if file.stamp == stamp => file.clone(),
+        let file = match known.remove(&name) {
+            Some(file) if file.stamp == stamp => file,
             Some(_) | None => KnownFile {
                 stamp,
                 holder: fs::read_to_string(entry.path())
@@ -115,7 +118,7 @@ mod tests {
     use super::*;
 
     fn names(folder: &Path, key: &str) -> Vec<String> {
-        let files = files_of(folder, key).into_iter();
+        let files = files_of(folder, &[key]).into_iter();
         files
             .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
             .collect()
@@ -141,12 +144,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("10.0.0.1");
         fs::write(&path, "a").unwrap();
-        let mut known = read(folder.path(), None);
+        let mut known = read(folder.path(), Files::new());
         known.get_mut(path.file_name().unwrap()).unwrap().holder = Some("remembered".to_owned());
-        assert_eq!(read(folder.path(), Some(&known)), known);
+        assert_eq!(read(folder.path(), known.clone()), known);
         fs::write(folder.path().join("new"), "b").unwrap();
         fs::rename(folder.path().join("new"), &path).unwrap();
-        let file = &read(folder.path(), Some(&known))[path.file_name().unwrap()];
+        let file = &read(folder.path(), known)[path.file_name().unwrap()];
         assert_eq!(file.holder.as_deref(), Some("b"));
     }
 

@@ -116,16 +116,8 @@ impl Store {
     }
 
     fn files_of(&self, of: Holder<'_>) -> Vec<PathBuf> {
-        let found = self.files_with(&key(of));
-        match found.is_empty() {
-            // Those of old versions of the program, which wrote no interface.
-            true => self.files_with(of.container),
-            false => found,
-        }
-    }
-
-    fn files_with(&self, key: &str) -> Vec<PathBuf> {
-        holders::files_of(&self.dir, key)
+        // Old versions of the program wrote no interface.
+        holders::files_of(&self.dir, &[&key(of), of.container])
     }
 }
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use proto::cri::{ContainerState, ListContainersRequest};
 use nix::unistd::{Pid, getsid};
+use proto::cri::{ContainerState, ListContainersRequest};
 
 use crate::rig::{Rig, kill, processes_with, wait_until};
 
