@@ -55,9 +55,16 @@ pub(super) const FIGURES: &[Figure] = &[
     figure(
         "api-requests-idle",
         CLUSTER,
-        "node of a cluster: requests to the API in five minutes, leases apart, nothing happening",
+        "node of a cluster: requests to the API in five minutes, leases and renewed watches apart, nothing happening",
         "requests",
         BenchGoal::AtMost(1.0),
+    ),
+    figure(
+        "api-watches-idle",
+        CLUSTER,
+        "node of a cluster: watches renewed in these five minutes",
+        "requests",
+        BenchGoal::None,
     ),
     figure(
         "api-requests-start",

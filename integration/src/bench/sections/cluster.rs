@@ -8,7 +8,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use apiserver::ServerOptions;
+use apiserver::{RecordedRequest, ServerOptions};
 use proto::cri::{ContainerEventType, ExecSyncRequest};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -186,12 +186,16 @@ async fn requests(plan: &BenchPlan, cluster: &Cluster, report: &mut BenchReport)
     let heard = until_quiet(plan, cluster).await?;
     report.count(AgentColumn::Oxlet, "api-requests-end", heard);
     tokio::time::sleep(plan.report).await;
-    report.count(
-        AgentColumn::Oxlet,
-        "api-requests-idle",
-        beyond_leases(cluster),
-    );
+    let heard = beyond_leases(cluster);
+    let watches = cluster.double().requests().iter().filter(is_watch).count();
+    report.count(AgentColumn::Oxlet, "api-requests-idle", heard - watches);
+    report.count(AgentColumn::Oxlet, "api-watches-idle", watches);
     Ok(())
+}
+
+/// A watch lasts five to ten minutes, as client-go's, and is then renewed.
+fn is_watch(request: &&RecordedRequest) -> bool {
+    request.query.contains("watch=")
 }
 
 async fn one_by_one(cluster: &Cluster, pods: usize) -> Result<Samples> {
