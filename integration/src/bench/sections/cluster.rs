@@ -8,7 +8,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use apiserver::{RecordedRequest, ServerOptions};
+use apiserver::ServerOptions;
 use proto::cri::{ContainerEventType, ExecSyncRequest};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -187,15 +187,18 @@ async fn requests(plan: &BenchPlan, cluster: &Cluster, report: &mut BenchReport)
     report.count(AgentColumn::Oxlet, "api-requests-end", heard);
     tokio::time::sleep(plan.report).await;
     let heard = beyond_leases(cluster);
-    let watches = cluster.double().requests().iter().filter(is_watch).count();
+    let watches = renewed_watches(cluster);
     report.count(AgentColumn::Oxlet, "api-requests-idle", heard - watches);
     report.count(AgentColumn::Oxlet, "api-watches-idle", watches);
     Ok(())
 }
 
 /// A watch lasts five to ten minutes, as client-go's, and is then renewed.
-fn is_watch(request: &&RecordedRequest) -> bool {
-    request.query.contains("watch=")
+fn renewed_watches(cluster: &Cluster) -> usize {
+    let requests = cluster.double().requests().into_iter();
+    requests
+        .filter(|request| request.query.contains("watch="))
+        .count()
 }
 
 async fn one_by_one(cluster: &Cluster, pods: usize) -> Result<Samples> {

@@ -59,19 +59,26 @@ pub(super) fn files_of(folder: &Path, keys: &[&str]) -> Vec<PathBuf> {
     let files = all.entry(folder.to_owned()).or_default();
     let known = std::mem::take(files);
     *files = read(folder, known);
-    let with = |key: &&str| {
-        let found = files
-            .iter()
-            .filter(|(_, file)| file.holder.as_deref() == Some(*key))
-            .map(|(name, _)| folder.join(name))
-            .collect::<Vec<_>>();
-        (!found.is_empty()).then_some(found)
-    };
-    let found = keys.iter().find_map(with).unwrap_or_default();
+    let names = keys
+        .iter()
+        .map(|key| held_by(files, key))
+        .find(|names| !names.is_empty());
+    let found = names
+        .into_iter()
+        .flatten()
+        .map(|name| folder.join(name))
+        .collect();
     let now = wall();
     // What was changed a moment ago is read again the next time.
     files.retain(|_, file| file.stamp.is_settled(now));
     found
+}
+
+fn held_by<'a>(files: &'a Files, key: &str) -> Vec<&'a OsString> {
+    let held = files
+        .iter()
+        .filter(|(_, file)| file.holder.as_deref() == Some(key));
+    held.map(|(name, _)| name).collect()
 }
 
 #[expect(
