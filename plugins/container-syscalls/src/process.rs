@@ -1,7 +1,6 @@
 //! Processes: a child in namespaces of its own, its keyring, its descriptors, its signals.
 
 use std::ffi::CStr;
-use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -36,10 +35,7 @@ pub enum Forked {
 /// clone3 and a cgroup is named; without one clone(2) is used then. `InvalidInput` if this process has more threads
 /// than one, which would be missing in the child with their locks held.
 pub fn fork(flags: ChildFlags<'_>) -> io::Result<Forked> {
-    if fs::read_dir("/proc/self/task")?.count() != 1 {
-        let text = "a process with several threads cannot be forked";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
+    one_thread()?;
     let mut bits = 0;
     if flags.new_pid_namespace {
         bits |= libc::CLONE_NEWPID.cast_unsigned();
@@ -64,6 +60,20 @@ pub fn fork(flags: ChildFlags<'_>) -> io::Result<Forked> {
     }
     let pid = i32::try_from(pid).map_err(io::Error::other)?;
     Ok(Forked::Parent(pid))
+}
+
+/// Fails in a process with several threads. It asks the kernel and no procfs, which may be a container's by then.
+fn one_thread() -> io::Result<()> {
+    // SAFETY: unshare(2): CLONE_THREAD changes nothing; with more than one thread it fails with EINVAL.
+    match checked(libc::c_long::from(unsafe {
+        libc::unshare(libc::CLONE_THREAD)
+    })) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            let text = "a process with several threads cannot be forked";
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+        unshared => unshared.map(drop),
+    }
 }
 
 fn clone3(bits: u32, exit_signal: u32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<libc::c_long> {
@@ -230,7 +240,7 @@ mod tests {
 
     #[test]
     fn descriptors_are_closed_by_exec_from_a_number_on() {
-        let file = fs::File::open("/proc/self/stat").unwrap();
+        let file = std::fs::File::open("/proc/self/stat").unwrap();
         let own = rustix::io::fcntl_dupfd_cloexec(&file, 900).unwrap();
         rustix::io::fcntl_setfd(&own, rustix::io::FdFlags::empty()).unwrap();
         close_on_exec_from(900).unwrap();

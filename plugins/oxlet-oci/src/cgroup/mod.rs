@@ -335,6 +335,11 @@ pub(crate) fn remove(
     Ok(known.map_or(Ok(()), |group| removal::remove(root, group))?)
 }
 
+/// Lets what was killed in a container's group die, which a container of v1 can have frozen.
+pub(crate) fn thaw(path: &Path) -> io::Result<()> {
+    removal::thaw(Path::new(DEFAULT_CGROUP_ROOT), path)
+}
+
 /// Kills a process, which may have ended by itself.
 fn kill(pid: nix_of_libcgroups::unistd::Pid) {
     use nix::sys::signal::{Signal, kill};

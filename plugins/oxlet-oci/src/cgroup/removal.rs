@@ -214,16 +214,46 @@ pub(super) fn kill(root: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// The processes of a group and of all below it, whatever their depth.
-pub(super) fn processes(group: &Path) -> io::Result<Vec<i32>> {
-    let mut found = Processes(Vec::new());
-    walk::walk(walk::open(group)?, group, Crossing::Refused, &mut found)?;
-    Ok(found.0)
+/// Thaws a group of v1's freezer and those below it: what is frozen does not die of a signal, as it does on v2. `path` is
+/// below the hierarchy's root; a group that is gone is no error.
+pub(crate) fn thaw(root: &Path, path: &Path) -> io::Result<()> {
+    let below = path.strip_prefix("/").unwrap_or(path);
+    let group = root.join("freezer").join(below);
+    let top = match walk::open(&group) {
+        Err(Errno::NOENT) => return Ok(()),
+        opened => opened?,
+    };
+    let mut freezers = Files {
+        name: c"freezer.state",
+        access: OFlags::WRONLY,
+        // One that is refused has gone meanwhile.
+        found: |mut state: File| drop(state.write_all(b"THAWED")),
+    };
+    Ok(walk::walk(top, &group, Crossing::Refused, &mut freezers)?)
 }
 
-struct Processes(Vec<i32>);
+/// The processes of a group and of all below it, whatever their depth.
+pub(super) fn processes(group: &Path) -> io::Result<Vec<i32>> {
+    let mut text = String::new();
+    let mut lists = Files {
+        name: PROCESSES,
+        access: OFlags::RDONLY,
+        // A threaded group refuses it: its processes are listed above it.
+        found: |mut list: File| drop(list.read_to_string(&mut text)),
+    };
+    walk::walk(walk::open(group)?, group, Crossing::Refused, &mut lists)?;
+    let pids = text.lines().filter_map(|line| line.parse().ok());
+    Ok(pids.collect())
+}
 
-impl Visitor for Processes {
+/// The files of one name in a group and in those below it. A group that has gone meanwhile has none.
+struct Files<F> {
+    name: &'static CStr,
+    access: OFlags,
+    found: F,
+}
+
+impl<F: FnMut(File)> Visitor for Files<F> {
     type Error = Errno;
 
     fn check(&mut self) -> Result<(), Errno> {
@@ -231,17 +261,12 @@ impl Visitor for Processes {
     }
 
     fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Errno> {
-        if spot.name != PROCESSES {
-            return Ok(());
+        let flags = self.access | OFlags::CLOEXEC;
+        if spot.name == self.name
+            && let Ok(file) = openat(spot.folder, spot.name, flags, Mode::empty())
+        {
+            (self.found)(file.into());
         }
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let mut text = String::new();
-        // A group that has gone meanwhile has none. Those of a threaded group are listed above it.
-        if let Ok(list) = openat(spot.folder, spot.name, flags, Mode::empty()) {
-            drop(File::from(list).read_to_string(&mut text));
-        }
-        self.0
-            .extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
         Ok(())
     }
 

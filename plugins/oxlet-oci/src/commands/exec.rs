@@ -1,6 +1,6 @@
 //! `exec`: a process is run in a container, detached.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use super::Paths;
 use super::create::{console, keyring, limit, own_streams, write_pid};
@@ -8,7 +8,7 @@ use crate::arguments::Arguments;
 use crate::cgroup;
 use crate::error::{AnyError, CommandError};
 use crate::init::channel::{Channel, InitMessage};
-use crate::init::namespaces::{Made, Namespaces};
+use crate::init::namespaces::{Made, Namespaces, told_by};
 use crate::init::{self, Entered};
 use crate::{bundle, sealed};
 
@@ -33,7 +33,6 @@ pub(super) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError>
     if !record.is_alive() {
         return Err(gone().into());
     }
-    let (command, child) = Channel::pair()?;
     let spec = paths.spec()?;
     let user = plan.user;
     let entered = Entered {
@@ -44,36 +43,60 @@ pub(super) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError>
     };
     let group = paths.group(&spec, arguments.systemd_cgroup)?;
     let folder = cgroup::open(&record);
-    match entered
+    let made = match folder {
+        // A group that takes no new process takes one that is moved there.
+        Some(folder) => make(&entered, Some(folder)).or_else(|_| make(&entered, None))?,
+        None => make(&entered, None)?,
+    };
+    drop(entered);
+    let placed = if made.is_in_group {
+        Ok(())
+    } else {
+        cgroup::join(&group, &record, made.pid)
+    };
+    let finished = placed
+        .and_then(|()| Ok(own_streams(spec.linux().as_ref(), user)?))
+        .and_then(|()| run(&made.command, made.pid))
+        .and_then(|()| limit(made.pid, &process))
+        .and_then(|()| Ok(write_pid(arguments.pid_file.as_deref(), made.pid)?))
+        .and_then(|()| Ok(made.command.go()?));
+    if finished.is_err() {
+        // It may have ended by itself. The pid is still its own: this process has not waited for it.
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(made.pid),
+            nix::sys::signal::Signal::SIGKILL,
+        );
+    }
+    finished
+}
+
+/// The new process in a container.
+struct MadeProcess {
+    pid: i32,
+    is_in_group: bool,
+    command: Channel,
+}
+
+/// Makes it in `group`, the folder of the container's cgroup, if the kernel lets it.
+fn make(entered: &Entered, group: Option<OwnedFd>) -> Result<MadeProcess, AnyError> {
+    let (command, child) = Channel::pair()?;
+    let made = entered
         .namespaces
-        .fork(&command, &child, folder.as_ref().map(AsFd::as_fd))?
-    {
+        .fork_visitor(group.as_ref().map(AsFd::as_fd))?;
+    match made {
         Made::Child => {
-            drop((command, folder));
-            init::enter(&entered, child)
+            // Nothing of the node may be in the process that the container sees.
+            drop((command, group));
+            init::enter(entered, child)
         }
-        Made::Parent { pid, is_in_group } => {
-            drop((child, entered));
-            let placed = if is_in_group {
-                Ok(())
-            } else {
-                cgroup::join(&group, &record, pid)
-            };
-            let finished = placed
-                .and_then(|()| Ok(own_streams(spec.linux().as_ref(), user)?))
-                .and_then(|()| run(&command, pid))
-                .and_then(|()| limit(pid, &process))
-                .and_then(|()| Ok(write_pid(arguments.pid_file.as_deref(), pid)?))
-                .and_then(|()| Ok(command.go()?));
-            if finished.is_err() {
-                // It may have ended by itself. The pid is still its own: this process has not waited for it.
-                let _ = nix::sys::signal::kill(
-                    nix::unistd::Pid::from_raw(pid),
-                    nix::sys::signal::Signal::SIGKILL,
-                );
-            }
-            finished
-        }
+        Made::Parent {
+            pid: between,
+            is_in_group,
+        } => Ok(MadeProcess {
+            pid: told_by(between, &command)?,
+            is_in_group,
+            command,
+        }),
     }
 }
 

@@ -215,7 +215,11 @@ fn kill(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     let Some(process) = paths.record()?.open() else {
         return Err(CommandError::NotRunning(arguments.id.clone()).into());
     };
-    Ok(kernel_filters::send_signal(&process, signal)?)
+    kernel_filters::send_signal(&process, signal)?;
+    if signal == libc::SIGKILL {
+        cgroup::thaw(&group_path(&paths.spec()?))?;
+    }
+    Ok(())
 }
 
 fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {

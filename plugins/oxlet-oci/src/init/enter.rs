@@ -8,7 +8,7 @@ use rustix::process::umask;
 
 use super::channel::Channel;
 use super::namespaces::Namespaces;
-use super::{InitError, ProcessPlan, cannot, confine, console, end, hide, process};
+use super::{InitError, ProcessPlan, cannot, confine, console, end, process};
 use crate::rootfs::Root;
 
 /// Everything that such a process needs to know.
@@ -21,7 +21,7 @@ pub(crate) struct Entered {
     pub(crate) console: Option<OwnedFd>,
 }
 
-/// Becomes the program in the container.
+/// Becomes the program in the container, as another process.
 pub(crate) fn enter(entered: &Entered, channel: Channel) -> ! {
     let mut channel = Some(channel);
     let error = match become_program(entered, &mut channel) {
@@ -36,13 +36,13 @@ fn become_program(
     channel: &mut Option<Channel>,
 ) -> Result<Infallible, InitError> {
     let parent = channel.as_ref().ok_or(InitError::Abandoned)?;
+    entered.namespaces.become_root_of_users()?;
+    // The container's procfs may be anything.
+    process::label(&entered.process)?;
+    entered.namespaces.go_inside(parent)?;
     rustix::process::setsid().map_err(cannot("begin a session"))?;
     // In the container's cgroup before it can run anything of the container's.
     parent.wait_go()?;
-    // The container's procfs may be anything.
-    let apparmor = process::open_apparmor(&entered.process)?;
-    entered.namespaces.enter(None)?;
-    hide()?;
     process::join_keyring(&entered.keyring, entered.namespaces.has_own_users())?;
     umask(Mode::from_raw_mode(process::DEFAULT_UMASK));
     if let Some(socket) = &entered.console {
@@ -51,7 +51,7 @@ fn become_program(
             .map_err(cannot("open the container's root"))?;
         console::take(console::open(&Root::new(root))?, socket)?;
     }
-    let ready = entered.process.ready(apparmor)?;
+    let ready = entered.process.ready(None)?;
     parent.tell_ready()?;
     *channel = None;
     confine::become_program(&entered.process, &ready)

@@ -193,18 +193,45 @@ impl Namespaces {
                 }
             },
             Forked::Parent(between) => {
-                let between = Pid::from_raw(between).ok_or(InitError::Abandoned)?;
-                waitpid(Some(between), WaitOptions::empty())
-                    .map_err(cannot("wait for a process"))?;
-                // It has told what it had to tell, or died: this process has the other end too, so that nothing would end
-                // a wait.
-                match command.heard().map_err(cannot("hear of the new process"))? {
-                    InitMessage::Pid(pid) => Ok(Made::outside(Forked::Parent(pid))),
-                    InitMessage::Error(text) => Err(InitError::Refused(text)),
-                    InitMessage::Hooks | InitMessage::Ready | InitMessage::End => {
-                        Err(InitError::Abandoned)
-                    }
-                }
+                let pid = told_by(between, command)?;
+                Ok(Made::outside(Forked::Parent(pid)))
+            }
+        }
+    }
+
+    /// Makes the process that goes into a container which is running, with [`Namespaces::go_inside`], in `group`, the folder
+    /// of a cgroup of version 2, if the kernel lets it.
+    pub(crate) fn fork_visitor(&self, group: Option<BorrowedFd<'_>>) -> Result<Made, InitError> {
+        let within = ChildFlags {
+            cgroup: group,
+            ..ChildFlags::default()
+        };
+        match fork(within).map_err(cannot("make a process"))? {
+            Forked::Child => Ok(Made::Child),
+            Forked::Parent(pid) => Ok(Made::Parent {
+                pid,
+                is_in_group: group.is_some(),
+            }),
+        }
+    }
+
+    /// Joins all namespaces, and becomes a new process that is among the container's; this one ends.
+    ///
+    /// The container's processes see the new one from its first moment, in their procfs. With `CAP_SYS_PTRACE` they can
+    /// follow its root, its working folder and its descriptors, so by then none of these may be the node's.
+    pub(crate) fn go_inside(&self, init: &Channel) -> Result<(), InitError> {
+        self.enter(None)?;
+        hide()?;
+        self.join_pids()?;
+        let flags = ChildFlags {
+            is_sibling: true,
+            ..ChildFlags::default()
+        };
+        match fork(flags).map_err(cannot("make a process in the container"))? {
+            Forked::Child => Ok(()),
+            Forked::Parent(pid) => {
+                init.tell_pid(pid)?;
+                std::process::exit(0)
             }
         }
     }
@@ -231,7 +258,7 @@ impl Namespaces {
         }
     }
 
-    fn become_root_of_users(&self) -> Result<(), InitError> {
+    pub(super) fn become_root_of_users(&self) -> Result<(), InitError> {
         let Some(user) = &self.user else {
             return Ok(());
         };
@@ -308,6 +335,18 @@ impl Namespaces {
             setns(base, CloneFlags::CLONE_NEWNS).map_err(cannot("leave the node's mounts"))?;
         }
         unshare(self.made).map_err(cannot("make namespaces"))
+    }
+}
+
+/// Waits for the process between a command and a container's process; returns the id of the latter.
+pub(crate) fn told_by(between: i32, command: &Channel) -> Result<i32, InitError> {
+    let between = Pid::from_raw(between).ok_or(InitError::Abandoned)?;
+    waitpid(Some(between), WaitOptions::empty()).map_err(cannot("wait for a process"))?;
+    // It has told what it had to tell, or died: this process has the other end too, so that nothing would end a wait.
+    match command.heard().map_err(cannot("hear of the new process"))? {
+        InitMessage::Pid(pid) => Ok(pid),
+        InitMessage::Error(text) => Err(InitError::Refused(text)),
+        InitMessage::Hooks | InitMessage::Ready | InitMessage::End => Err(InitError::Abandoned),
     }
 }
 

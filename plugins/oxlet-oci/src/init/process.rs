@@ -89,16 +89,18 @@ impl ProcessPlan {
         }
     }
 
+    fn write_label(&self, mut label: File) -> Result<(), InitError> {
+        let profile = &self.apparmor;
+        label
+            .write_all(format!("exec {profile}").as_bytes())
+            .map_err(cannot(format!("apply AppArmor profile {profile:?}")))
+    }
+
     /// Becomes the user, in the working directory, and finds the program: all that may fail for the container's fault is
     /// done before the container counts as created. Capabilities are kept for what comes later.
     pub(crate) fn ready(&self, apparmor: Option<File>) -> Result<Ready, InitError> {
-        if let Some(mut label) = apparmor {
-            label
-                .write_all(format!("exec {}", self.apparmor).as_bytes())
-                .map_err(cannot(format!(
-                    "apply AppArmor profile {:?}",
-                    self.apparmor
-                )))?;
+        if let Some(label) = apparmor {
+            self.write_label(label)?;
         }
         if self.no_new_privileges {
             set_no_new_privs(true).map_err(cannot("forbid new privileges"))?;
@@ -382,6 +384,14 @@ pub(crate) fn open_apparmor(process: &ProcessPlan) -> Result<Option<File>, InitE
     opened
         .map(|label| Some(label.into()))
         .map_err(cannot("open the file of AppArmor's label"))
+}
+
+/// Sets the AppArmor profile of the program that this process runs next. A process that it makes first inherits that.
+pub(super) fn label(process: &ProcessPlan) -> Result<(), InitError> {
+    match open_apparmor(process)? {
+        Some(label) => process.write_label(label),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::rig::{Rig, listing};
+use crate::rig::{Rig, first_line, is_unified, listing};
 
 /// An image's links at every path that something is made at: nothing of the node is touched (CVE-2026-41579 and its kind).
 #[test]
@@ -162,4 +162,53 @@ fn without_mount_setattr_mounts_are_made_by_other_means() {
     assert_eq!(text.matches("Read-only file system").count(), 2, "{text}");
     assert!(text.ends_with("end\n"), "{text}");
     assert_eq!(fs::read_to_string(open.join("z")).unwrap(), "z\n");
+}
+
+/// A container with CAP_SYS_PTRACE follows the root of every process that it sees. One that comes with `exec` is among the
+/// container's processes only when its root is the container's.
+#[test]
+fn exec_shows_no_root_of_the_node_to_a_container_that_may_trace() {
+    let mut rig = Rig::new(
+        "echo looking; p=2; while :; do test -e /proc/$p/root$MARK && echo $p >> /tmp/found; \
+         test -e /proc/$((p+1)) && p=$((p+1)); done",
+    );
+    let mark = rig.outside("mark").display().to_string();
+    rig.spec["process"]["env"] = json!([format!("MARK={mark}"), "PATH=/bin"]);
+    for set in ["bounding", "effective", "permitted"] {
+        let all = rig.spec["process"]["capabilities"][set].as_array_mut();
+        all.unwrap().push("CAP_SYS_PTRACE".into());
+    }
+    let output = rig.start();
+    assert_eq!(first_line(output), "looking\n");
+    for _ in 0..100 {
+        let done = rig.exec(|_| {}, "true");
+        assert!(done.status.success(), "{done:?}");
+    }
+    let found = fs::read_to_string(rig.rootfs().join("tmp/found")).unwrap_or_default();
+    assert_eq!(found, "");
+    rig.end();
+}
+
+/// Version 1 lets a container with a writable group freeze itself; what is frozen does not die.
+#[test]
+fn a_container_that_froze_itself_is_killed() {
+    if is_unified() {
+        return;
+    }
+    let rig = Rig::new("sleep 1000");
+    let output = rig.start();
+    let groups = rig.groups().into_iter();
+    let freezer = groups
+        .filter(|group| group.join("freezer.state").exists())
+        .next()
+        .unwrap();
+    fs::create_dir(freezer.join("below")).unwrap();
+    fs::write(freezer.join("below/cgroup.procs"), rig.pid()).unwrap();
+    for group in [freezer.join("below"), freezer] {
+        fs::write(group.join("freezer.state"), "FROZEN").unwrap();
+    }
+    rig.succeed(&["kill", &rig.id, "KILL"]);
+    rig.wait_stopped();
+    rig.end();
+    drop(output);
 }

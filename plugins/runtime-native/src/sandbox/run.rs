@@ -175,7 +175,9 @@ impl Node {
             record.attached = true;
             self.note_sandbox(record.clone()).await?;
             let netns = pins.join("net").display().to_string();
-            let attached = network.attach(&record.id, &record.config.0, netns).await;
+            let attach = network.attach(&record.id, &record.config.0, netns);
+            // The monitor starts meanwhile. One that cannot start is reported by the first container, which tries again.
+            let (attached, _monitor) = tokio::join!(attach, self.launch(&record));
             record.addresses = attached.map_err(CallError::Other)?;
         }
         let root = user_ids(&record.config.0)?.map(|ids| ids.root().0);
