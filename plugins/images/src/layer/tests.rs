@@ -69,6 +69,18 @@ fn an_owner_and_a_mode_that_are_not_written_are_zero() {
     assert_eq!((uid, gid, mode & 0o7777), (0, 0, 0));
 }
 
+/// chown(2) takes it as no change: the file would be root's.
+#[test]
+fn an_owner_that_is_no_id_is_refused() {
+    for owner in ["uid", "gid"] {
+        let tar = Tar::default().pax(&[(owner, b"4294967295")]);
+        let error = Unpacking::new()
+            .unpack("a", tar.file("x", b"x").end(), &[])
+            .unwrap_err();
+        assert!(error.to_string().contains("above 4294967294"), "{error}");
+    }
+}
+
 /// What a folder had is forgotten with it, and what only has its name as a beginning is not.
 #[test]
 fn a_folder_that_a_file_replaces_takes_what_was_below_with_it() {

@@ -1,10 +1,11 @@
-//! The section as it is written; what is not here is refused, not dropped.
+//! The section as it is written. Unknown fields are ignored, as by containerd and runc: profiles in Docker's format have
+//! `archMap`, `comment`, `includes` and `excludes`.
 
 use serde::Deserialize;
 
 /// `linux.seccomp` of the OCI runtime specification 1.2.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Profile {
     pub default_action: Action,
     #[serde(default)]
@@ -23,7 +24,7 @@ pub struct Profile {
 
 /// What happens to some system calls.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Rule {
     pub names: Vec<String>,
     pub action: Action,
@@ -35,7 +36,7 @@ pub struct Rule {
 
 /// A condition on one argument.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Argument {
     /// 0 to 5.
     pub index: u8,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use proto::cri::security_profile::ProfileType;
 use proto::cri::{
     ContainerConfig, ContainerEventType, CreateContainerRequest, NamespaceMode, PodSandboxState,
 };
+use rustix::fs::OFlags;
 
 use super::sources::{self, Mountinfo};
 use super::user::{self, UserFiles};
@@ -535,14 +537,46 @@ fn localhost_profile(config: &ContainerConfig) -> Result<Option<String>, CallErr
         return Ok(None);
     };
     let path = profile.localhost_ref;
+    let read = read_profile(Path::new(&path));
+    read.map(Some)
+        .map_err(CallError::file("read seccomp profile", &path))
+}
+
+/// The node's administrator may link to profiles elsewhere. A FIFO is not waited for.
+fn read_profile(path: &Path) -> io::Result<String> {
+    let mut options = fs::OpenOptions::new();
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let file = options.read(true).custom_flags(nonblocking).open(path)?;
+    if !file.metadata()?.is_file() {
+        let why = "it is not a regular file";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
     let mut text = String::new();
-    let file = fs::File::open(&path).map_err(CallError::file("open seccomp profile", &path))?;
-    file.take(MAX_PROFILE_BYTES + 1)
-        .read_to_string(&mut text)
-        .and_then(|length| match length as u64 > MAX_PROFILE_BYTES {
-            true => Err(io::ErrorKind::FileTooLarge.into()),
-            false => Ok(()),
-        })
-        .map_err(CallError::file("read seccomp profile", &path))?;
-    Ok(Some(text))
+    let length = file.take(MAX_PROFILE_BYTES + 1).read_to_string(&mut text)?;
+    if length as u64 > MAX_PROFILE_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_profile_that_is_no_regular_file_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        for path in [fifo, folder.path().to_owned(), "/dev/zero".into()] {
+            let error = read_profile(&path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        }
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("profile", &link).unwrap();
+        fs::write(folder.path().join("profile"), "{}").unwrap();
+        assert_eq!(read_profile(&link).unwrap(), "{}");
+    }
 }

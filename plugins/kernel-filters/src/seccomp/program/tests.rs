@@ -145,6 +145,22 @@ fn calls_of_another_architecture_never_pass() {
 }
 
 #[test]
+fn fields_of_dockers_format_are_ignored() {
+    let program = compile(json!({
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "archMap": [{ "architecture": "SCMP_ARCH_X86_64", "subArchitectures": ["SCMP_ARCH_X86"] }],
+        "syscalls": [{
+            "names": ["mkdir"],
+            "action": "SCMP_ACT_ERRNO",
+            "comment": "x",
+            "includes": { "caps": ["CAP_SYS_ADMIN"] },
+            "excludes": {},
+        }],
+    }));
+    assert!(program.is_ok());
+}
+
+#[test]
 fn what_cannot_be_enforced_is_refused_by_name() {
     let notify = compile(json!({"defaultAction": "SCMP_ACT_NOTIFY"})).unwrap_err();
     assert!(notify.to_string().contains("SCMP_ACT_NOTIFY"));
