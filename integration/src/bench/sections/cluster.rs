@@ -188,7 +188,11 @@ async fn requests(plan: &BenchPlan, cluster: &Cluster, report: &mut BenchReport)
     tokio::time::sleep(plan.report).await;
     let heard = beyond_leases(cluster);
     let watches = renewed_watches(cluster);
-    report.count(AgentColumn::Oxlet, "api-requests-idle", heard - watches);
+    report.count(
+        AgentColumn::Oxlet,
+        "api-requests-idle",
+        heard.saturating_sub(watches),
+    );
     report.count(AgentColumn::Oxlet, "api-watches-idle", watches);
     Ok(())
 }
