@@ -165,13 +165,14 @@ fn pretend_reboot(rig: &Rig) {
     }
 }
 
-fn remove_groups(group: &Path) {
+/// An ended process is in its group for a moment yet.
+async fn remove_groups(group: &Path) {
     for entry in fs::read_dir(group).unwrap().flatten() {
         if entry.file_type().unwrap().is_dir() {
-            remove_groups(&entry.path());
+            Box::pin(remove_groups(&entry.path())).await;
         }
     }
-    fs::remove_dir(group).unwrap();
+    wait_until("the removal of a group", || fs::remove_dir(group).is_ok()).await;
 }
 
 #[tokio::test]
@@ -194,7 +195,7 @@ async fn a_container_from_before_a_reboot_is_removed_without_leftovers() {
     };
     wait_until("the end of the processes", are_gone).await;
     for group in rig.cgroups() {
-        remove_groups(&group);
+        remove_groups(&group).await;
     }
     rig.restart().await;
     rig.remove_pod(&id).await;
@@ -219,7 +220,7 @@ async fn a_container_whose_monitor_cannot_restart_is_removed_without_leftovers()
     fs::remove_file(folder.path()).ok();
     // The agent owns the pod's cgroup and removes it together with the monitor's.
     for group in rig.cgroups() {
-        remove_groups(&group);
+        remove_groups(&group).await;
     }
     rig.assert_nothing_left().await;
 }
