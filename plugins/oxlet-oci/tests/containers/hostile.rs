@@ -197,10 +197,9 @@ fn a_container_that_froze_itself_is_killed() {
     }
     let rig = Rig::new("sleep 1000");
     let output = rig.start();
-    let groups = rig.groups().into_iter();
+    let mut groups = rig.groups().into_iter();
     let freezer = groups
-        .filter(|group| group.join("freezer.state").exists())
-        .next()
+        .find(|group| group.join("freezer.state").exists())
         .unwrap();
     fs::create_dir(freezer.join("below")).unwrap();
     fs::write(freezer.join("below/cgroup.procs"), rig.pid()).unwrap();
