@@ -113,7 +113,7 @@ impl<R: Read> Archive<R> {
             }
         };
         let (uid, gid) = owners(header, (extended.uid, extended.gid))
-            .ok_or_else(|| refused(&path, "an owner of it is above 4294967294"))?;
+            .ok_or_else(|| refused(&path, "its uid or gid is above 4294967294"))?;
         let mode = match is_blank(&header.as_old().mode) {
             true => 0,
             false => header
@@ -374,8 +374,8 @@ fn checksum(header: &[u8; BLOCK]) -> u32 {
     sum + 8 * u32::from(b' ')
 }
 
-/// User and group of an entry: those of its extended header, else its own, else root. `None` if one is no id: chown(2)
-/// takes 4294967295 as no change.
+/// Returns the uid and gid of an entry: from its extended header, else from its own header, else root's. `None` if either
+/// is above 4294967294; chown(2) takes 4294967295 to mean "do not change".
 fn owners(header: &Header, extended: (Option<u64>, Option<u64>)) -> Option<(u32, u32)> {
     let fields = header.as_old();
     let number = |extended: Option<u64>, field: &[u8; 8], own: io::Result<u64>| {

@@ -24,7 +24,7 @@ pub(super) enum CachedHandles {
     Missing,
     /// The attachment's rules, each checked with the kernel.
     Valid(Vec<u64>),
-    /// At least one rule is no longer at its handle.
+    /// At least one handle is stale.
     Stale,
 }
 

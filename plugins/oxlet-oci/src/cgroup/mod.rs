@@ -335,7 +335,7 @@ pub(crate) fn remove(
     Ok(known.map_or(Ok(()), |group| removal::remove(root, group))?)
 }
 
-/// Lets what was killed in a container's group die, which a container of v1 can have frozen.
+/// Thaws a container's cgroup on v1, where a container can freeze itself, so that killed processes die.
 pub(crate) fn thaw(path: &Path) -> io::Result<()> {
     removal::thaw(Path::new(DEFAULT_CGROUP_ROOT), path)
 }

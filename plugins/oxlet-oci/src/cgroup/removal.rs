@@ -214,10 +214,13 @@ pub(super) fn kill(root: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Thaws a group of v1's freezer and those below it: what is frozen does not die of a signal, as it does on v2. `path` is
-/// below the hierarchy's root; a group that is gone is no error.
+/// Thaws a v1 freezer cgroup and its descendants. Unlike on v2, a frozen process does not act on SIGKILL. `path` is relative
+/// to the root of the hierarchy. A missing cgroup is ignored.
 pub(crate) fn thaw(root: &Path, path: &Path) -> io::Result<()> {
-    let below = path.strip_prefix("/").unwrap_or(path);
+    // systemd's form of a path, which is used on v2 only, is not below it.
+    let Some(below) = path.strip_prefix("/").ok().filter(|path| is_below(path)) else {
+        return Ok(());
+    };
     let group = root.join("freezer").join(below);
     let top = match walk::open(&group) {
         Err(Errno::NOENT) => return Ok(()),
@@ -226,7 +229,7 @@ pub(crate) fn thaw(root: &Path, path: &Path) -> io::Result<()> {
     let mut freezers = Files {
         name: c"freezer.state",
         access: OFlags::WRONLY,
-        // One that is refused has gone meanwhile.
+        // The cgroup may have been removed meanwhile.
         found: |mut state: File| drop(state.write_all(b"THAWED")),
     };
     Ok(walk::walk(top, &group, Crossing::Refused, &mut freezers)?)

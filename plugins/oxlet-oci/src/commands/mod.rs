@@ -216,8 +216,11 @@ fn kill(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
         return Err(CommandError::NotRunning(arguments.id.clone()).into());
     };
     kernel_filters::send_signal(&process, signal)?;
-    if signal == libc::SIGKILL {
-        cgroup::thaw(&group_path(&paths.spec()?))?;
+    // Without its spec the cgroup is not known; the signal has been sent.
+    if signal == libc::SIGKILL
+        && let Ok(spec) = paths.spec()
+    {
+        cgroup::thaw(&group_path(&spec))?;
     }
     Ok(())
 }
